@@ -1,0 +1,113 @@
+// Arenas: bump allocation in blocks that die together, and the growable arrays on them. Neighbours:
+// base.h (contract), status.c (asp_guard, where a refused block returns to).
+// SPDX-License-Identifier: Apache-2.0
+#include "base/base.h"
+
+#include <stdlib.h>
+
+#define ALIGN 16
+#define MIN_BLOCK_BYTES ((size_t)64 << 10)
+#define MAX_BLOCK_BYTES ((size_t)4 << 20)
+
+typedef struct asp_block asp_block;
+struct asp_block {
+    asp_block *older;
+    size_t bytes; // header included
+};
+
+static_assert(sizeof(asp_block) % ALIGN == 0, "what follows a block's header must be aligned");
+
+void asp_arena_init(asp_arena *a, asp_ctx *cx) { *a = (asp_arena){.cx = cx}; }
+
+void asp_arena_reset(asp_arena *a)
+{
+    for (asp_block *b = a->blocks, *older; b; b = older) {
+        older = b->older;
+        free(b);
+    }
+    asp_arena_init(a, a->cx);
+}
+
+void asp_arena_fini(asp_arena *a) { asp_arena_reset(a); }
+
+ASP_NORETURN static void out_of_memory(asp_ctx *cx)
+{
+    ASP_CHECK(cx->on_nomem != NULL);
+    longjmp(*cx->on_nomem, 1);
+}
+
+static asp_block *new_block(asp_arena *a, size_t bytes)
+{
+    asp_ctx *cx = a->cx;
+    bool fail = cx->fail_allocation > 0 && --cx->fail_allocation == 0;
+    asp_block *b = fail ? NULL : calloc(1, bytes);
+    if (!b) out_of_memory(cx);
+    *b = (asp_block){.older = a->blocks, .bytes = bytes};
+    a->blocks = b;
+    a->total_bytes += bytes;
+    return b;
+}
+
+// One malloc an allocation: bounds are visible to ASan and valgrind.
+static bool separate_allocations(void)
+{
+    const char *s = getenv("ASP_ARENA");
+    return s && strcmp(s, "malloc") == 0;
+}
+
+void *asp_alloc_bytes(asp_arena *a, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 4) out_of_memory(a->cx);
+    size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (rounded <= a->left) {
+        void *p = a->next;
+        a->next += rounded;
+        a->left -= rounded;
+        return p;
+    }
+    bool alone = rounded > MAX_BLOCK_BYTES / 4 || separate_allocations();
+    if (alone)
+        return (char *)new_block(a, sizeof(asp_block) + (bytes ? bytes : 1)) + sizeof(asp_block);
+    // Blocks double with the arena, so that small graphs stay small and large ones take few calls.
+    size_t block =
+        (size_t)asp_min(asp_max((int64_t)a->total_bytes, MIN_BLOCK_BYTES), MAX_BLOCK_BYTES);
+    if (block < rounded + sizeof(asp_block)) block = rounded + sizeof(asp_block);
+    char *p = (char *)new_block(a, block) + sizeof(asp_block);
+    a->next = p + rounded;
+    a->left = block - sizeof(asp_block) - rounded;
+    return p;
+}
+
+void *asp_copy_bytes(asp_arena *a, const void *from, size_t bytes)
+{
+    void *p = asp_alloc_bytes(a, bytes, 1);
+    if (bytes) memcpy(p, from, bytes);
+    return p;
+}
+
+char *asp_copy_str(asp_arena *a, const char *s) { return asp_copy_bytes(a, s, strlen(s) + 1); }
+
+char *asp_printf(asp_arena *a, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    ASP_CHECK(n >= 0);
+    char *s = asp_alloc_bytes(a, (size_t)n + 1, 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return s;
+}
+
+void *asp_vec_grow(asp_arena *a, void *at, uint32_t n, uint32_t *cap, uint32_t need, size_t size)
+{
+    uint32_t grown = *cap < 8 ? 8 : *cap > UINT32_MAX / 2 ? UINT32_MAX : *cap * 2;
+    if (grown < need) grown = need;
+    void *moved = asp_alloc_bytes(a, grown, size);
+    if (n) memcpy(moved, at, (size_t)n * size);
+    *cap = grown;
+    return moved;
+}

@@ -1,0 +1,55 @@
+// What a kernel is and how one is chosen.  Neighbours: ir/op.def (the ops), kern.def (fast
+// kernels), ref/ (a plain C kernel for every op), run/ (who calls them).  SPDX-License-Identifier:
+// Apache-2.0
+#pragma once
+
+#include "base/dtype.h"
+#include "base/team.h"
+
+#define ASP_MAX_RANK 6
+#define ASP_MAX_OPERANDS 12
+
+// A contiguous, row-major array.  data is 64-byte aligned.
+typedef struct asp_tensor {
+    void *data; // borrowed from the rank's arena
+    asp_dtype dtype;
+    int rank;
+    int64_t dim[ASP_MAX_RANK];
+} asp_tensor;
+
+// One call of an op: operands in the order of the graph node, its typed attributes (ir/attr.def),
+// scratch memory.
+typedef struct asp_kcall {
+    const void *attr; // asp_<op>_attr of the op, or NULL; borrowed
+    int n_in, n_out;
+    asp_tensor in[ASP_MAX_OPERANDS];
+    asp_tensor out[ASP_MAX_OPERANDS];
+    void *work; // work_bytes of scratch, 64-byte aligned, contents undefined
+    int64_t work_bytes;
+    const void
+        *plan; // what the kernel's prepare made (a GEMM provider's primitive), or NULL; borrowed
+} asp_kcall;
+
+// Every thread of the team calls the kernel with the same call.  It claims chunks with
+// asp_team_next or splits by w->thread, and its results must not depend on the number of threads.
+// It may use asp_team_barrier; the executor puts one after every kernel. It does not allocate and
+// cannot fail: what can be refused is refused when the plan is made.
+typedef void asp_kernel(const asp_kcall *k, asp_worker *w);
+// Scratch bytes the kernel wants for a call of these shapes (data pointers are NULL) on n_threads
+// threads; NULL means 0.
+typedef int64_t asp_kernel_work(const asp_kcall *k, int n_threads);
+
+static inline int64_t asp_tensor_count(const asp_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+    return n;
+}
+
+// Product of all dims but the last: the number of rows.
+static inline int64_t asp_tensor_rows(const asp_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i + 1 < t->rank; i++) n *= t->dim[i];
+    return n;
+}
