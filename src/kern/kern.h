@@ -6,9 +6,6 @@
 #include "base/dtype.h"
 #include "base/team.h"
 
-#define ASP_MAX_RANK 6
-#define ASP_MAX_OPERANDS 12
-
 // A contiguous, row-major array.  data is 64-byte aligned.
 typedef struct asp_tensor {
     void *data; // borrowed from the rank's arena

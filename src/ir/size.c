@@ -1,0 +1,534 @@
+// Symbolic sizes: exact arithmetic on sums of terms, interned so that equal expressions have equal
+// handles.
+//
+//   a term is  num/den * f1^e1 * f2^e2 ...   factors: symbols and ceil(a/b), ordered by number,
+//   exponents not 0 a size is  a sum of terms, ordered by their factors, no two with the same
+//   factors, none with num = 0
+//
+// This is a normal form: `B*S/2 + B*S/2` and `B*S` are one handle.  Neighbours: ir.h (contract),
+// print.c, parse.c. SPDX-License-Identifier: Apache-2.0
+#include "ir/ir_int.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#define MAX_FACTORS 6
+#define MAX_TERMS 8
+
+typedef struct term {
+    int64_t num, den; // den > 0, coprime
+    uint32_t n;
+    struct {
+        uint32_t factor;
+        int32_t power;
+    } f[MAX_FACTORS];
+} term;
+
+typedef struct sum {
+    uint32_t n;
+    term at[MAX_TERMS];
+} sum;
+
+typedef struct factor {
+    const char *symbol; // or NULL: ceil(a/b)
+    asp_size a, b;
+} factor;
+
+struct asp_size_table {
+    asp_arena *arena;
+    asp_map keys; // bytes of the used part of a sum -> index
+    ASP_VEC(sum *) sums;
+    asp_map factor_keys;
+    ASP_VEC(factor) factors;
+};
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    a = a < 0 ? -a : a;
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a ? a : 1;
+}
+
+// Sizes are products of dimensions that exist; what overflows 63 bits or has more terms than any
+// shape here is a bug of a pass for graphs of ours, and parse.c bounds what comes from outside.
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t r = 0;
+    ASP_CHECK(!asp_mul_overflows(a, b, &r));
+    return r;
+}
+
+static bool same_factors(const term *a, const term *b)
+{
+    return a->n == b->n && memcmp(a->f, b->f, a->n * sizeof a->f[0]) == 0;
+}
+
+// Higher degree first, then by factor numbers: "B*S - B + 1".
+static int term_order(const void *x, const void *y)
+{
+    const term *a = x, *b = y;
+    if (a->n != b->n) return a->n > b->n ? -1 : 1;
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (a->f[i].factor != b->f[i].factor) return a->f[i].factor < b->f[i].factor ? -1 : 1;
+        if (a->f[i].power != b->f[i].power) return a->f[i].power > b->f[i].power ? -1 : 1;
+    }
+    return 0;
+}
+
+static void add_term(sum *s, term t)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        term *u = &s->at[i];
+        if (!same_factors(u, &t)) continue;
+        int64_t den = times(u->den / gcd(u->den, t.den), t.den);
+        int64_t num = times(u->num, den / u->den) + times(t.num, den / t.den);
+        int64_t common = gcd(num, den);
+        u->num = num / common;
+        u->den = den / common;
+        if (num == 0) s->at[i] = s->at[--s->n];
+        return;
+    }
+    if (t.num == 0) return;
+    ASP_CHECK(s->n < MAX_TERMS);
+    s->at[s->n++] = t;
+}
+
+static term multiply_terms(const term *a, const term *b)
+{
+    term t = {.num = times(a->num / gcd(a->num, b->den), b->num / gcd(b->num, a->den)),
+              .den = times(a->den / gcd(b->num, a->den), b->den / gcd(a->num, b->den))};
+    uint32_t i = 0, j = 0;
+    while (i < a->n || j < b->n) {
+        ASP_CHECK(t.n < MAX_FACTORS);
+        if (j == b->n || (i < a->n && a->f[i].factor < b->f[j].factor))
+            t.f[t.n++] = a->f[i++];
+        else if (i == a->n || b->f[j].factor < a->f[i].factor)
+            t.f[t.n++] = b->f[j++];
+        else {
+            t.f[t.n] = a->f[i++];
+            t.f[t.n].power += b->f[j++].power;
+            if (t.f[t.n].power != 0)
+                t.n++;
+            else
+                memset(&t.f[t.n], 0, sizeof t.f[0]); // terms are compared as bytes
+        }
+    }
+    return t;
+}
+
+static asp_size intern(asp_graph *g, sum *s)
+{
+    struct asp_size_table *z = g->sizes;
+    qsort(s->at, s->n, sizeof s->at[0], term_order);
+    bool added;
+    uint32_t i = asp_map_add(&z->keys, s->at, s->n * sizeof s->at[0], &added);
+    if (added) ASP_PUSH(z->arena, &z->sums, asp_copy_bytes(z->arena, s, sizeof *s));
+    return (asp_size){i};
+}
+
+static const sum *sum_of(const asp_graph *g, asp_size s)
+{
+    ASP_ASSERT(s.i < g->sizes->sums.n);
+    return g->sizes->sums.at[s.i];
+}
+
+struct asp_size_table *asp_size_table_create(asp_arena *a)
+{
+    struct asp_size_table *z = ASP_NEW(a, struct asp_size_table);
+    z->arena = a;
+    asp_map_init(&z->keys, a);
+    asp_map_init(&z->factor_keys, a);
+    // Index 0 is the empty sum: the number 0.
+    asp_map_add(&z->keys, "", 0, NULL);
+    ASP_PUSH(a, &z->sums, ASP_NEW(a, sum));
+    return z;
+}
+
+asp_size asp_size_num(asp_graph *g, int64_t n)
+{
+    sum s = {0};
+    add_term(&s, (term){.num = n, .den = 1});
+    return intern(g, &s);
+}
+
+static asp_size size_of_factor(asp_graph *g, const char *key, factor f)
+{
+    struct asp_size_table *z = g->sizes;
+    bool added;
+    uint32_t i = asp_map_add(&z->factor_keys, key, strlen(key), &added);
+    if (added) {
+        if (f.symbol) f.symbol = asp_map_key(&z->factor_keys, i, NULL);
+        ASP_PUSH(z->arena, &z->factors, f);
+    }
+    sum s = {.n = 1, .at = {{.num = 1, .den = 1, .n = 1, .f = {{i, 1}}}}};
+    return intern(g, &s);
+}
+
+asp_size asp_size_sym(asp_graph *g, const char *name)
+{
+    return size_of_factor(g, name, (factor){.symbol = name});
+}
+
+asp_size asp_size_add(asp_graph *g, asp_size a, asp_size b)
+{
+    sum s = *sum_of(g, a);
+    const sum *t = sum_of(g, b);
+    for (uint32_t i = 0; i < t->n; i++) add_term(&s, t->at[i]);
+    return intern(g, &s);
+}
+
+asp_size asp_size_sub(asp_graph *g, asp_size a, asp_size b)
+{
+    return asp_size_add(g, a, asp_size_mul(g, b, asp_size_num(g, -1)));
+}
+
+asp_size asp_size_mul(asp_graph *g, asp_size a, asp_size b)
+{
+    const sum *x = sum_of(g, a), *y = sum_of(g, b);
+    sum s = {0};
+    for (uint32_t i = 0; i < x->n; i++)
+        for (uint32_t j = 0; j < y->n; j++) add_term(&s, multiply_terms(&x->at[i], &y->at[j]));
+    return intern(g, &s);
+}
+
+asp_status asp_size_div(asp_graph *g, asp_size a, asp_size b, asp_size *out_size)
+{
+    if (asp_size_equal(a, b) && a.i != 0) {
+        *out_size = asp_size_num(g, 1);
+        return ASP_OK;
+    }
+    const sum *y = sum_of(g, b);
+    if (y->n != 1)
+        return asp_fail(g->cx, ASP_ERR_SHAPE, "cannot divide %s by %s: only by one non-zero term",
+                        asp_size_str(g, a), asp_size_str(g, b));
+    term inverse = y->at[0];
+    inverse.num = y->at[0].num < 0 ? -y->at[0].den : y->at[0].den;
+    inverse.den = y->at[0].num < 0 ? -y->at[0].num : y->at[0].num;
+    for (uint32_t i = 0; i < inverse.n; i++) inverse.f[i].power = -inverse.f[i].power;
+    sum s = {0};
+    const sum *x = sum_of(g, a);
+    for (uint32_t i = 0; i < x->n; i++) add_term(&s, multiply_terms(&x->at[i], &inverse));
+    *out_size = intern(g, &s);
+    return ASP_OK;
+}
+
+asp_size asp_size_ceil_div(asp_graph *g, asp_size a, asp_size b)
+{
+    int64_t x, y;
+    if (asp_size_is_num(g, a, &x) && asp_size_is_num(g, b, &y) && x >= 0 && y > 0)
+        return asp_size_num(g, asp_ceil_div(x, y));
+    char key[32];
+    snprintf(key, sizeof key, "ceil %u %u", a.i, b.i);
+    return size_of_factor(g, key, (factor){.a = a, .b = b});
+}
+
+bool asp_size_is_num(const asp_graph *g, asp_size s, int64_t *out_n)
+{
+    const sum *x = sum_of(g, s);
+    if (x->n > 1 || (x->n == 1 && (x->at[0].n || x->at[0].den != 1))) return false;
+    if (out_n) *out_n = x->n ? x->at[0].num : 0;
+    return true;
+}
+
+bool asp_size_mentions(const asp_graph *g, asp_size s, const char *symbol)
+{
+    const sum *x = sum_of(g, s);
+    for (uint32_t i = 0; i < x->n; i++) {
+        for (uint32_t j = 0; j < x->at[i].n; j++) {
+            const factor *f = &g->sizes->factors.at[x->at[i].f[j].factor];
+            if (f->symbol
+                    ? strcmp(f->symbol, symbol) == 0
+                    : asp_size_mentions(g, f->a, symbol) || asp_size_mentions(g, f->b, symbol))
+                return true;
+        }
+    }
+    return false;
+}
+
+static asp_status fail_eval(const asp_graph *g, asp_size s, const asp_env *env, const char *why)
+{
+    asp_arena a;
+    asp_arena_init(&a, g->cx);
+    asp_text t;
+    asp_text_init(&t, &a);
+    asp_size_put(&t, g, s);
+    for (int i = 0; i < env->n; i++)
+        asp_put(&t, "%s%s = %lld", i ? ", " : " with ", env->at[i].symbol,
+                (long long)env->at[i].value);
+    asp_status status = asp_fail(g->cx, ASP_ERR_SHAPE, "size %s: %s", t.at, why);
+    asp_arena_fini(&a);
+    return status;
+}
+
+static asp_status eval_factor(const asp_graph *g, const factor *f, const asp_env *env, int64_t *out)
+{
+    if (f->symbol) {
+        for (int i = 0; i < env->n; i++) {
+            if (strcmp(env->at[i].symbol, f->symbol) != 0) continue;
+            *out = env->at[i].value;
+            return ASP_OK;
+        }
+        return asp_fail(g->cx, ASP_ERR_USAGE, "the size symbol %s has no value", f->symbol);
+    }
+    int64_t a, b;
+    ASP_TRY(asp_size_eval(g, f->a, env, &a));
+    ASP_TRY(asp_size_eval(g, f->b, env, &b));
+    if (a < 0 || b <= 0) return fail_eval(g, f->a, env, "ceil of negative or zero sizes");
+    *out = asp_ceil_div(a, b);
+    return ASP_OK;
+}
+
+static asp_status eval_term(const asp_graph *g, asp_size s, const term *t, const asp_env *env,
+                            int64_t *out)
+{
+    int64_t num = t->num, den = t->den;
+    for (uint32_t i = 0; i < t->n; i++) {
+        int64_t v;
+        ASP_TRY(eval_factor(g, &g->sizes->factors.at[t->f[i].factor], env, &v));
+        int64_t *side = t->f[i].power > 0 ? &num : &den;
+        for (int32_t p = abs(t->f[i].power); p > 0; p--)
+            if (asp_mul_overflows(*side, v, side))
+                return fail_eval(g, s, env, "does not fit 63 bits");
+    }
+    if (den == 0) return fail_eval(g, s, env, "division by zero");
+    if (num % den != 0) return fail_eval(g, s, env, "is not a whole number");
+    *out = num / den;
+    return ASP_OK;
+}
+
+asp_status asp_size_eval(const asp_graph *g, asp_size s, const asp_env *env, int64_t *out_value)
+{
+    const sum *x = sum_of(g, s);
+    int64_t total = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        int64_t v;
+        ASP_TRY(eval_term(g, s, &x->at[i], env, &v));
+        if (asp_add_overflows(total, v, &total))
+            return fail_eval(g, s, env, "does not fit 63 bits");
+    }
+    *out_value = total;
+    return ASP_OK;
+}
+
+static void put_factor(asp_text *t, const asp_graph *g, const factor *f)
+{
+    if (f->symbol) {
+        asp_put(t, "%s", f->symbol);
+        return;
+    }
+    asp_put(t, "ceil(");
+    asp_size_put(t, g, f->a);
+    asp_put(t, ", ");
+    asp_size_put(t, g, f->b);
+    asp_put(t, ")");
+}
+
+// The factors with positive (sign 1) or negative (-1) powers, each behind `op`; the first behind
+// `first`.
+static bool put_factors(asp_text *t, const asp_graph *g, const term *x, int sign, const char *first,
+                        const char *op)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < x->n; i++) {
+        for (int32_t p = x->f[i].power * sign; p > 0; p--) {
+            asp_put(t, "%s", any ? op : first);
+            put_factor(t, g, &g->sizes->factors.at[x->f[i].factor]);
+            any = true;
+        }
+    }
+    return any;
+}
+
+void asp_size_put(asp_text *t, const asp_graph *g, asp_size s)
+{
+    const sum *x = sum_of(g, s);
+    if (x->n == 0) asp_put(t, "0");
+    for (uint32_t i = 0; i < x->n; i++) {
+        const term *u = &x->at[i];
+        int64_t num = u->num < 0 ? -u->num : u->num;
+        asp_put(t, "%s", u->num < 0 ? (i ? " - " : "-") : (i ? " + " : ""));
+        bool has_positive = false;
+        for (uint32_t j = 0; j < u->n; j++) has_positive |= u->f[j].power > 0;
+        if (num != 1 || !has_positive) asp_put(t, "%lld", (long long)num);
+        put_factors(t, g, u, 1, num != 1 ? "*" : "", "*");
+        if (u->den != 1) asp_put(t, "/%lld", (long long)u->den);
+        put_factors(t, g, u, -1, "/", "/");
+    }
+}
+
+const char *asp_size_str(asp_graph *g, asp_size s)
+{
+    asp_text t;
+    asp_text_init(&t, &g->arena);
+    asp_size_put(&t, g, s);
+    return t.at;
+}
+
+asp_size asp_size_copy(asp_graph *to, const asp_graph *from, asp_size s)
+{
+    const sum *x = sum_of(from, s);
+    asp_size total = asp_size_num(to, 0);
+    for (uint32_t i = 0; i < x->n; i++) {
+        const term *t = &x->at[i];
+        sum scaled = {.n = 1, .at = {{.num = t->num, .den = t->den}}};
+        asp_size product = intern(to, &scaled);
+        for (uint32_t j = 0; j < t->n; j++) {
+            const factor *f = &from->sizes->factors.at[t->f[j].factor];
+            asp_size moved = f->symbol ? asp_size_sym(to, f->symbol)
+                                       : asp_size_ceil_div(to, asp_size_copy(to, from, f->a),
+                                                           asp_size_copy(to, from, f->b));
+            for (int32_t p = abs(t->f[j].power); p > 0; p--) {
+                if (t->f[j].power > 0)
+                    product = asp_size_mul(to, product, moved);
+                else
+                    ASP_CHECK(asp_size_div(to, product, moved, &product) == ASP_OK);
+            }
+        }
+        total = asp_size_add(to, total, product);
+    }
+    return total;
+}
+
+// ---- parsing: sum = product (('+'|'-') product)*, product = atom (('*'|'/') atom)*
+// ---------------
+
+typedef struct reader {
+    asp_graph *g;
+    const char *s, *end;
+    const char *what; // NULL while all is well
+    int depth;
+} reader;
+
+static asp_size read_sum(reader *r);
+
+static void skip_spaces(reader *r)
+{
+    while (r->s < r->end && (*r->s == ' ' || *r->s == '\t')) r->s++;
+}
+
+static bool take(reader *r, char c)
+{
+    skip_spaces(r);
+    if (r->s >= r->end || *r->s != c) return false;
+    r->s++;
+    return true;
+}
+
+static asp_size refuse(reader *r, const char *what)
+{
+    if (!r->what) r->what = what;
+    return (asp_size){0};
+}
+
+static asp_size read_number(reader *r)
+{
+    int64_t n = 0;
+    for (; r->s < r->end && isdigit((unsigned char)*r->s); r->s++)
+        if (asp_mul_overflows(n, 10, &n) || asp_add_overflows(n, *r->s - '0', &n) ||
+            n > INT64_C(1) << 53)
+            return refuse(r, "a number in a size is above 2^53");
+    return asp_size_num(r->g, n);
+}
+
+static asp_size read_name(reader *r)
+{
+    char name[32];
+    size_t n = 0;
+    for (; r->s < r->end && (isalnum((unsigned char)*r->s) || *r->s == '_'); r->s++) {
+        if (n + 1 >= sizeof name) return refuse(r, "a size symbol is longer than 31 letters");
+        name[n++] = *r->s;
+    }
+    name[n] = 0;
+    if (strcmp(name, "ceil") != 0) return asp_size_sym(r->g, name);
+    if (!take(r, '(')) return refuse(r, "'(' expected after ceil");
+    asp_size a = read_sum(r);
+    if (!take(r, ',')) return refuse(r, "',' expected in ceil(a, b)");
+    asp_size b = read_sum(r);
+    if (!take(r, ')')) return refuse(r, "')' expected after ceil(a, b");
+    return r->what ? (asp_size){0} : asp_size_ceil_div(r->g, a, b);
+}
+
+static asp_size read_atom(reader *r)
+{
+    skip_spaces(r);
+    if (r->s >= r->end || r->what || r->depth > 16) return refuse(r, "a size expected");
+    if (take(r, '(')) {
+        r->depth++;
+        asp_size s = read_sum(r);
+        r->depth--;
+        return take(r, ')') ? s : refuse(r, "')' expected in a size");
+    }
+    if (isdigit((unsigned char)*r->s)) return read_number(r);
+    if (isalpha((unsigned char)*r->s) || *r->s == '_') return read_name(r);
+    return refuse(r, "a size expected: numbers, symbols, + - * / ceil(a, b)");
+}
+
+// Products that a hostile text could push over the table's limits are refused before they are
+// formed.
+static bool fits(const reader *r, asp_size a, asp_size b)
+{
+    const sum *x = sum_of(r->g, a), *y = sum_of(r->g, b);
+    if ((x->n > 1 ? x->n : 1) * (y->n > 1 ? y->n : 1) > MAX_TERMS) return false;
+    for (uint32_t i = 0; i < x->n; i++) {
+        for (uint32_t j = 0; j < y->n; j++) {
+            const term *t = &x->at[i], *u = &y->at[j];
+            double num = (double)llabs(t->num) * (double)llabs(u->num),
+                   den = (double)t->den * (double)u->den;
+            if (t->n + u->n > MAX_FACTORS || num > 0x1p53 || den > 0x1p53) return false;
+            if ((double)llabs(t->num) * (double)u->den > 0x1p53 ||
+                (double)t->den * (double)llabs(u->num) > 0x1p53)
+                return false;
+        }
+    }
+    return true;
+}
+
+static asp_size read_product(reader *r)
+{
+    asp_size s = read_atom(r);
+    while (!r->what) {
+        bool multiply = take(r, '*');
+        if (!multiply && !take(r, '/')) break;
+        asp_size by = read_atom(r);
+        if (r->what) break;
+        if (!fits(r, s, by)) return refuse(r, "the size expression is too large");
+        if (multiply)
+            s = asp_size_mul(r->g, s, by);
+        else if (asp_size_div(r->g, s, by, &s) < 0)
+            return refuse(r, "a size can be divided by one non-zero term only");
+    }
+    return s;
+}
+
+static asp_size read_sum(reader *r)
+{
+    bool negative = take(r, '-');
+    asp_size s = read_product(r);
+    if (negative && !r->what) s = asp_size_sub(r->g, asp_size_num(r->g, 0), s);
+    while (!r->what) {
+        bool plus = take(r, '+');
+        if (!plus && !take(r, '-')) break;
+        asp_size t = read_product(r);
+        if (r->what) break;
+        if (sum_of(r->g, s)->n + sum_of(r->g, t)->n > MAX_TERMS || !fits(r, s, t))
+            return refuse(r, "the size expression is too large");
+        s = plus ? asp_size_add(r->g, s, t) : asp_size_sub(r->g, s, t);
+    }
+    return s;
+}
+
+bool asp_size_parse(asp_graph *g, const char **s, const char *end, asp_size *out_size,
+                    const char **out_what)
+{
+    reader r = {.g = g, .s = *s, .end = end};
+    asp_size size = read_sum(&r);
+    *s = r.s;
+    *out_what = r.what;
+    if (r.what) return false;
+    *out_size = size;
+    return true;
+}

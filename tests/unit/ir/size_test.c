@@ -1,0 +1,77 @@
+// Symbolic sizes: normal form, evaluation, refusal.  SPDX-License-Identifier: Apache-2.0
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static asp_ctx cx;
+static asp_graph *g;
+
+static int setup(void **state)
+{
+    (void)state;
+    asp_ctx_init(&cx);
+    g = asp_graph_create(&cx, "t");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    asp_graph_destroy(g);
+    return 0;
+}
+
+static void equal_expressions_have_equal_handles(void **state)
+{
+    (void)state;
+    asp_size S = asp_size_sym(g, "S"), B = asp_size_sym(g, "B"), half, third;
+    assert_true(asp_size_equal(asp_size_mul(g, S, B), asp_size_mul(g, B, S)));
+    assert_int_equal(asp_size_div(g, asp_size_mul(g, S, B), asp_size_num(g, 2), &half), ASP_OK);
+    assert_true(asp_size_equal(asp_size_add(g, half, half), asp_size_mul(g, B, S)));
+    assert_int_equal(asp_size_div(g, asp_size_mul(g, half, asp_size_num(g, 2)), B, &third), ASP_OK);
+    assert_true(asp_size_equal(third, S));
+    assert_true(asp_size_equal(asp_size_sub(g, S, S), asp_size_num(g, 0)));
+    asp_size p = asp_size_mul(g, B, asp_size_sub(g, S, asp_size_num(g, 1)));
+    assert_true(asp_size_equal(p, asp_size_sub(g, asp_size_mul(g, B, S), B)));
+    assert_string_equal(asp_size_str(g, p), "B*S - B");
+    assert_string_equal(asp_size_str(g, half), "B*S/2");
+    assert_string_equal(asp_size_str(g, asp_size_ceil_div(g, S, asp_size_num(g, 3))), "ceil(S, 3)");
+}
+
+static void equal_numbers_are_not_equal_sizes(void **state)
+{
+    (void)state;
+    assert_false(asp_size_equal(asp_size_sym(g, "S"), asp_size_sym(g, "B")));
+    assert_false(asp_size_equal(asp_size_sym(g, "S"), asp_size_num(g, 8)));
+}
+
+static void evaluation_is_exact_or_refused(void **state)
+{
+    (void)state;
+    asp_size S = asp_size_sym(g, "S"), half, huge = S;
+    int64_t v = 0;
+    asp_env env = {.at = {{"S", 9}}, .n = 1};
+    assert_int_equal(asp_size_div(g, S, asp_size_num(g, 2), &half), ASP_OK);
+    assert_int_equal(asp_size_eval(g, half, &env, &v), ASP_ERR_SHAPE);
+    assert_string_equal(cx.message, "size S/2 with S = 9: is not a whole number");
+    assert_int_equal(asp_size_eval(g, asp_size_ceil_div(g, S, asp_size_num(g, 2)), &env, &v),
+                     ASP_OK);
+    assert_int_equal(v, 5);
+    env.at[0].value = INT64_C(1) << 40;
+    huge = asp_size_mul(g, S, S);
+    assert_int_equal(asp_size_eval(g, huge, &env, &v), ASP_ERR_SHAPE);
+    assert_int_equal(asp_size_eval(g, asp_size_sym(g, "Z"), &env, &v), ASP_ERR_USAGE);
+    assert_int_equal(asp_size_div(g, S, asp_size_num(g, 0), &half), ASP_ERR_SHAPE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_expressions_have_equal_handles),
+        cmocka_unit_test(equal_numbers_are_not_equal_sizes),
+        cmocka_unit_test(evaluation_is_exact_or_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
