@@ -67,13 +67,23 @@ static bool same_factors(const term *a, const term *b)
     return a->n == b->n && memcmp(a->f, b->f, a->n * sizeof a->f[0]) == 0;
 }
 
-// Higher degree first, then by factor numbers: "B*S - B + 1".
-static int term_order(const void *x, const void *y)
+// By name, so that the text does not depend on which symbol was met first; ceil(...) after symbols,
+// as they were met.
+static int factor_order(const struct asp_size_table *z, uint32_t a, uint32_t b)
 {
-    const term *a = x, *b = y;
+    const char *x = z->factors.at[a].symbol, *y = z->factors.at[b].symbol;
+    if (x && y) return strcmp(x, y);
+    if (x || y) return x ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+// Higher degree first, then by factors: "B*S - B + 1".
+static int term_order(const struct asp_size_table *z, const term *a, const term *b)
+{
     if (a->n != b->n) return a->n > b->n ? -1 : 1;
     for (uint32_t i = 0; i < a->n; i++) {
-        if (a->f[i].factor != b->f[i].factor) return a->f[i].factor < b->f[i].factor ? -1 : 1;
+        int order = factor_order(z, a->f[i].factor, b->f[i].factor);
+        if (order) return order;
         if (a->f[i].power != b->f[i].power) return a->f[i].power > b->f[i].power ? -1 : 1;
     }
     return 0;
@@ -97,16 +107,19 @@ static void add_term(sum *s, term t)
     s->at[s->n++] = t;
 }
 
-static term multiply_terms(const term *a, const term *b)
+static term multiply_terms(const struct asp_size_table *z, const term *a, const term *b)
 {
     term t = {.num = times(a->num / gcd(a->num, b->den), b->num / gcd(b->num, a->den)),
               .den = times(a->den / gcd(b->num, a->den), b->den / gcd(a->num, b->den))};
     uint32_t i = 0, j = 0;
     while (i < a->n || j < b->n) {
         ASP_CHECK(t.n < MAX_FACTORS);
-        if (j == b->n || (i < a->n && a->f[i].factor < b->f[j].factor))
+        int order = i == a->n   ? 1
+                    : j == b->n ? -1
+                                : factor_order(z, a->f[i].factor, b->f[j].factor);
+        if (order < 0)
             t.f[t.n++] = a->f[i++];
-        else if (i == a->n || b->f[j].factor < a->f[i].factor)
+        else if (order > 0)
             t.f[t.n++] = b->f[j++];
         else {
             t.f[t.n] = a->f[i++];
@@ -123,7 +136,13 @@ static term multiply_terms(const term *a, const term *b)
 static asp_size intern(asp_graph *g, sum *s)
 {
     struct asp_size_table *z = g->sizes;
-    qsort(s->at, s->n, sizeof s->at[0], term_order);
+    for (uint32_t i = 1; i < s->n; i++) {
+        for (uint32_t j = i; j > 0 && term_order(z, &s->at[j], &s->at[j - 1]) < 0; j--) {
+            term swapped = s->at[j];
+            s->at[j] = s->at[j - 1];
+            s->at[j - 1] = swapped;
+        }
+    }
     bool added;
     uint32_t i = asp_map_add(&z->keys, s->at, s->n * sizeof s->at[0], &added);
     if (added) ASP_PUSH(z->arena, &z->sums, asp_copy_bytes(z->arena, s, sizeof *s));
@@ -191,7 +210,8 @@ asp_size asp_size_mul(asp_graph *g, asp_size a, asp_size b)
     const sum *x = sum_of(g, a), *y = sum_of(g, b);
     sum s = {0};
     for (uint32_t i = 0; i < x->n; i++)
-        for (uint32_t j = 0; j < y->n; j++) add_term(&s, multiply_terms(&x->at[i], &y->at[j]));
+        for (uint32_t j = 0; j < y->n; j++)
+            add_term(&s, multiply_terms(g->sizes, &x->at[i], &y->at[j]));
     return intern(g, &s);
 }
 
@@ -211,7 +231,7 @@ asp_status asp_size_div(asp_graph *g, asp_size a, asp_size b, asp_size *out_size
     for (uint32_t i = 0; i < inverse.n; i++) inverse.f[i].power = -inverse.f[i].power;
     sum s = {0};
     const sum *x = sum_of(g, a);
-    for (uint32_t i = 0; i < x->n; i++) add_term(&s, multiply_terms(&x->at[i], &inverse));
+    for (uint32_t i = 0; i < x->n; i++) add_term(&s, multiply_terms(g->sizes, &x->at[i], &inverse));
     *out_size = intern(g, &s);
     return ASP_OK;
 }

@@ -64,7 +64,7 @@ static void refusals_name_line_and_column(void **state)
         {"graph g {\n  %a : f32[S] = input\n  %b : f32[S] = add %a\n}",
          "t.ir:3:21: add takes 2 to 2 operands, not 1"                                                                                },
         {"graph g {\n  %a : f32[99999999999999999999] = input\n}",
-         "t.ir:2:29: a number in a size is above 2^53"                                                                                },
+         "t.ir:2:27: a number in a size is above 2^53"                                                                                },
     };
     asp_ctx cx;
     asp_ctx_init(&cx);
