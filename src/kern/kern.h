@@ -19,6 +19,7 @@ typedef struct asp_tensor {
 typedef struct asp_kcall {
     const void *attr; // asp_<op>_attr of the op, or NULL; borrowed
     int n_in, n_out;
+    int rank, ranks; // of this process or thread in its sequence-parallel group; 0 of 1 alone
     asp_tensor in[ASP_MAX_OPERANDS];
     asp_tensor out[ASP_MAX_OPERANDS];
     void *work; // work_bytes of scratch, 64-byte aligned, contents undefined
@@ -35,6 +36,14 @@ typedef void asp_kernel(const asp_kcall *k, asp_worker *w);
 // Scratch bytes the kernel wants for a call of these shapes (data pointers are NULL) on n_threads
 // threads; NULL means 0.
 typedef int64_t asp_kernel_work(const asp_kcall *k, int n_threads);
+
+// What the processor can do, from the least.  X_isa.c files are compiled once a level with
+// -DASP_ISA=generic, avx2 (-mavx2 -mfma) and avx512 (-mavx512f -mavx512bw -mavx512dq -mavx512vl);
+// vec.h gives them vector types and names of their own.  Elsewhere than on x86-64 only generic is.
+typedef enum asp_isa { ASP_ISA_GENERIC, ASP_ISA_AVX2, ASP_ISA_AVX512 } asp_isa;
+// The best level of this processor, lowered by the environment variable ASP_ISA (generic, avx2,
+// avx512).
+asp_isa asp_isa_best(void);
 
 static inline int64_t asp_tensor_count(const asp_tensor *t)
 {
