@@ -86,7 +86,7 @@ void asp_graph_remove(asp_graph *g, asp_node n)
     unlink_node(g, n);
     asp_node_info *info = asp_node_at(g, n);
     for (uint32_t i = 0; i < info->n_out; i++)
-        asp_val_at(g, asp_result(g, n, i))->node = (asp_node){0};
+        asp_val_at(g, asp_node_result(g, n, i))->node = (asp_node){0};
     *info = (asp_node_info){.in = info->in, .first = info->first, .attr = info->attr, .loc = ""};
 }
 
@@ -187,7 +187,7 @@ asp_graph *asp_graph_clone(const asp_graph *g)
         asp_type types[ASP_MAX_OPERANDS];
         for (uint32_t i = 0; i < info->n_in; i++) in[i] = to[info->in[i].i];
         for (uint32_t i = 0; i < info->n_out; i++) {
-            types[i] = *asp_val_type(g, asp_result(g, n, i));
+            types[i] = *asp_val_type(g, asp_node_result(g, n, i));
             for (uint32_t d = 0; d < types[i].rank; d++)
                 types[i].dim[d] = asp_size_copy(c, g, types[i].dim[d]);
         }
@@ -196,8 +196,8 @@ asp_graph *asp_graph_clone(const asp_graph *g)
                                       types, info->loc);
         asp_node_at(c, m)->group = info->group;
         for (uint32_t i = 0; i < info->n_out; i++) {
-            asp_val old = asp_result(g, n, i);
-            to[old.i] = asp_result(c, m, i);
+            asp_val old = asp_node_result(g, n, i);
+            to[old.i] = asp_node_result(c, m, i);
             if (asp_val_at(g, old)->name) asp_graph_name(c, to[old.i], asp_val_at(g, old)->name);
         }
     }

@@ -241,7 +241,7 @@ static inline asp_node_info *asp_val_node(const asp_graph *g, asp_val v)
 {
     return asp_node_at(g, asp_val_at(g, v)->node);
 }
-static inline asp_val asp_result(const asp_graph *g, asp_node n, uint32_t i)
+static inline asp_val asp_node_result(const asp_graph *g, asp_node n, uint32_t i)
 {
     ASP_ASSERT(i < asp_node_at(g, n)->n_out);
     return (asp_val){asp_node_at(g, n)->first.i + i};

@@ -369,7 +369,7 @@ static asp_status parse_node(parser *p)
     asp_node n = asp_graph_insert(p->g, (asp_node){0}, op, attr, n_in, in, r.n, r.type, loc);
     asp_node_at(p->g, n)->group = (uint32_t)group;
     for (uint32_t i = 0; i < r.n; i++) {
-        asp_val v = asp_result(p->g, n, i);
+        asp_val v = asp_node_result(p->g, n, i);
         p->val_of.at[first + i] = v;
         if (!isdigit((unsigned char)r.name[i][0])) asp_graph_name(p->g, v, r.name[i]);
     }

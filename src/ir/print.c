@@ -82,7 +82,7 @@ static uint32_t *number_values(const asp_graph *g, asp_arena *a)
     uint32_t *number = ASP_NEW_ARRAY(a, uint32_t, g->vals.n), next = 0;
     ASP_FOR_NODES (g, n) {
         for (uint32_t i = 0; i < asp_node_at(g, n)->n_out; i++) {
-            asp_val v = asp_result(g, n, i);
+            asp_val v = asp_node_result(g, n, i);
             if (!asp_val_at(g, v)->name) number[v.i] = next++;
         }
     }
@@ -103,11 +103,11 @@ static void put_node(asp_text *t, const asp_graph *g, const uint32_t *number, as
     const asp_node_info *info = asp_node_at(g, n);
     for (uint32_t i = 0; i < info->n_out; i++) {
         asp_put(t, "%s", i ? ", " : "  ");
-        put_val(t, g, number, asp_result(g, n, i));
+        put_val(t, g, number, asp_node_result(g, n, i));
     }
     for (uint32_t i = 0; i < info->n_out; i++) {
         asp_put(t, "%s", i ? ", " : " : ");
-        put_type(t, g, asp_val_type(g, asp_result(g, n, i)));
+        put_type(t, g, asp_val_type(g, asp_node_result(g, n, i)));
     }
     asp_put(t, " = %s", asp_ops[info->op].name);
     for (uint32_t i = 0; i < info->n_in; i++) {

@@ -37,7 +37,7 @@ static void check_results(checker *c, asp_node n)
     const asp_node_info *info = asp_node_at(c->g, n);
     if (info->n_out == 0) wrong(c, n, "no result", "");
     for (uint32_t i = 0; i < info->n_out; i++) {
-        asp_val v = asp_result(c->g, n, i);
+        asp_val v = asp_node_result(c->g, n, i);
         const asp_val_info *val = asp_val_at(c->g, v);
         if (val->node.i != n.i || val->result != i)
             wrong(c, n, "a result points elsewhere: ", asp_val_str(c->g, v));

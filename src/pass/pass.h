@@ -1,0 +1,57 @@
+// Passes: one file each, one row each in pass.def; the runner.  A pass takes a graph and edits it.
+// Neighbours: pass.def (rows), runner.c, op/op.h (what ops mean), docs/add-a-pass.md.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "op/op.h"
+
+// What the user asked for; read by passes, never written.
+typedef struct asp_pass_options {
+    int64_t ranks;   // P >= 1
+    const char *sp;  // "auto" or "ulysses"
+    const char *ac;  // "none", "sac" or "layer"
+    asp_env env;     // S, B, ...: what sizes are at plan time; empty where nothing is planned
+    asp_dtype dtype; // of parameters and activations: f32 or f64
+} asp_pass_options;
+
+// One run of one pass.
+typedef struct asp_pass {
+    asp_ctx *cx;
+    asp_arena *scratch; // reset after every pass
+    const asp_pass_options *options;
+    uint32_t changes; // the pass counts its edits
+} asp_pass;
+
+typedef asp_status asp_pass_fn(asp_pass *px, asp_graph *g);
+
+typedef struct asp_pass_info {
+    const char *name;
+    asp_pass_fn *run;
+    const char *doc;
+} asp_pass_info;
+extern const asp_pass_info asp_passes[]; // ends with a NULL name
+
+#define PASS(name, doc) asp_pass_fn asp_pass_##name;
+#include "pass/pass.def"
+#undef PASS
+
+// What to print while passes run: after the pass of this name ("all": after each), to text.
+typedef struct asp_pass_trace {
+    const char *print_after; // NULL: nothing
+    asp_text *text;
+} asp_pass_trace;
+
+// Runs a pipeline such as "lower,grad,dce".  An unknown name is refused with the list of names.
+// With cx->verify_each_pass every result is verified, typechecked, printed, parsed and compared.
+// trace may be NULL.
+asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
+                          const asp_pass_options *options, const asp_pass_trace *trace);
+
+// The pipelines: module graph -> sharded module graph -> joint graph -> scheduled joint graph.
+#define ASP_PIPELINE_SHARD "canonicalise,place,shard,loss,dce,check"
+#define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
+#define ASP_PIPELINE_PLAN "remat,fuse,schedule"
+
+// For passes that rewire many values at once: map[v.i] = the value to read instead of v (none: v
+// itself).  Applies to all operands and outputs in one sweep.
+void asp_graph_rewire(asp_graph *g, const asp_val *map);
