@@ -80,23 +80,9 @@ static double unit_scale(const char *unit)
     static const struct {
         const char *name;
         double scale;
-    } rows[] = {
-        {"",      1     },
-        {"b",     1     },
-        {"bytes", 1     },
-        {"k",     0x1p10},
-        {"kb",    1e3   },
-        {"kib",   0x1p10},
-        {"m",     0x1p20},
-        {"mb",    1e6   },
-        {"mib",   0x1p20},
-        {"g",     0x1p30},
-        {"gb",    1e9   },
-        {"gib",   0x1p30},
-        {"t",     0x1p40},
-        {"tb",    1e12  },
-        {"tib",   0x1p40}
-    };
+    } rows[] = {{"", 1},         {"b", 1},        {"bytes", 1},  {"k", 0x1p10},   {"kb", 1e3},
+                {"kib", 0x1p10}, {"m", 0x1p20},   {"mb", 1e6},   {"mib", 0x1p20}, {"g", 0x1p30},
+                {"gb", 1e9},     {"gib", 0x1p30}, {"t", 0x1p40}, {"tb", 1e12},    {"tib", 0x1p40}};
     for (size_t i = 0; i < ASP_COUNT_OF(rows); i++)
         if (strcmp(rows[i].name, unit) == 0) return rows[i].scale;
     return 0;

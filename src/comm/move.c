@@ -113,11 +113,7 @@ asp_piece asp_piece_strips(const asp_exchange *e, asp_strip to, asp_strip from, 
 
 asp_piece asp_piece_bytes(void *to, const void *from, int64_t bytes, bool counted)
 {
-    return (asp_piece){
-        {to,            0, 0},
-        {unconst(from), 0, 0},
-        1, 1, bytes, counted
-    };
+    return (asp_piece){{to, 0, 0}, {unconst(from), 0, 0}, 1, 1, bytes, counted};
 }
 
 // A piece is claimed as chunks: parts of a long run, or groups of short ones.

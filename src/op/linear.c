@@ -35,8 +35,7 @@ asp_status asp_gemm_tn_infer(asp_infer *in)
     for (int d = 0; d + 1 < (int)in->in[0].rank; d++) ASP_TRY(asp_want_same_dim(in, 0, d, 1, d));
     uint32_t last = in->in[0].rank - 1;
     asp_type out = {
-        .dtype = in->in[0].dtype, .rank = 2, .dim = {in->in[0].dim[last], in->in[1].dim[last]}
-    };
+        .dtype = in->in[0].dtype, .rank = 2, .dim = {in->in[0].dim[last], in->in[1].dim[last]}};
     return asp_result(in, &out);
 }
 
@@ -101,7 +100,6 @@ asp_status asp_embedding_grad_infer(asp_infer *in)
     ASP_TRY(asp_want_rank(in, 0, in->in[1].rank + 1, in->in[1].rank + 1));
     for (int d = 0; d < (int)in->in[1].rank; d++) ASP_TRY(asp_want_same_dim(in, 0, d, 1, d));
     asp_type out = {
-        .dtype = in->in[0].dtype, .rank = 2, .dim = {a->rows, in->in[0].dim[in->in[0].rank - 1]}
-    };
+        .dtype = in->in[0].dtype, .rank = 2, .dim = {a->rows, in->in[0].dim[in->in[0].rank - 1]}};
     return asp_result(in, &out);
 }

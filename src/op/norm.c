@@ -23,10 +23,7 @@ void asp_rms_norm_lower(asp_builder *b, asp_node n, asp_val *out)
     asp_val x = asp_in(b, n, 0), w = asp_in(b, n, 1);
     int64_t width = 0, last = (int64_t)asp_val_type(b->g, x)->rank - 1;
     ASP_CHECK(asp_size_is_num(b->g, asp_val_type(b->g, w)->dim[0], &width));
-    asp_sum_attr over_last = {
-        .dims = {.n = 1, .at = {last}},
-          .keep = true
-    };
+    asp_sum_attr over_last = {.dims = {.n = 1, .at = {last}}, .keep = true};
     asp_scalar_attr eps = {.value = ASP_ATTR(b, n, norm)->eps};
     asp_val square_sum = ASP_B1(b, sum, &over_last, ASP_B2(b, mul, NULL, x, x));
     asp_val mean = asp_build_scaled(b, square_sum, 1.0 / (double)width);

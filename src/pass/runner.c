@@ -1,5 +1,5 @@
-// Runs pipelines given as text, checks and prints between passes.  Neighbours: pass.h (contract), pass.def (rows).
-// SPDX-License-Identifier: Apache-2.0
+// Runs pipelines given as text, checks and prints between passes.  Neighbours: pass.h (contract),
+// pass.def (rows). SPDX-License-Identifier: Apache-2.0
 #include "pass/pass.h"
 
 const asp_pass_info asp_passes[] = {
@@ -29,7 +29,8 @@ static asp_status find_pass(asp_ctx *cx, const char *name, const asp_pass_info *
     return unknown_pass(cx, name);
 }
 
-// print -> parse -> print gives the same text, and so does a clone: nothing a graph holds escapes its text form.
+// print -> parse -> print gives the same text, and so does a clone: nothing a graph holds escapes
+// its text form.
 static asp_status round_trip(asp_ctx *cx, asp_arena *scratch, asp_graph *g)
 {
     asp_text once, twice, cloned;
@@ -38,7 +39,8 @@ static asp_status round_trip(asp_ctx *cx, asp_arena *scratch, asp_graph *g)
     asp_text_init(&twice, scratch);
     asp_text_init(&cloned, scratch);
     asp_graph_print(g, &once);
-    ASP_TRY_NOTE(cx, asp_graph_parse(cx, "round trip", once.at, once.n, &back), "reading back printed text");
+    ASP_TRY_NOTE(cx, asp_graph_parse(cx, "round trip", once.at, once.n, &back),
+                 "reading back printed text");
     asp_graph_print(back, &twice);
     asp_graph_destroy(back);
     back = asp_graph_clone(g);
@@ -49,8 +51,9 @@ static asp_status round_trip(asp_ctx *cx, asp_arena *scratch, asp_graph *g)
     return ASP_OK;
 }
 
-static asp_status run_one(asp_ctx *cx, asp_graph *g, const char *name, const asp_pass_options *options,
-                          const asp_pass_trace *trace, asp_arena *scratch)
+static asp_status run_one(asp_ctx *cx, asp_graph *g, const char *name,
+                          const asp_pass_options *options, const asp_pass_trace *trace,
+                          asp_arena *scratch)
 {
     const asp_pass_info *pass;
     ASP_TRY(find_pass(cx, name, &pass));
@@ -61,15 +64,16 @@ static asp_status run_one(asp_ctx *cx, asp_graph *g, const char *name, const asp
         ASP_TRY_NOTE(cx, asp_graph_typecheck(g), "after pass %s", name);
         ASP_TRY_NOTE(cx, round_trip(cx, scratch, g), "after pass %s", name);
     }
-    if (trace && trace->print_after && (strcmp(trace->print_after, name) == 0 || strcmp(trace->print_after, "all") == 0)) {
+    if (trace && trace->print_after &&
+        (strcmp(trace->print_after, name) == 0 || strcmp(trace->print_after, "all") == 0)) {
         asp_put(trace->text, "# after %s\n", name);
         asp_graph_print(g, trace->text);
     }
     return ASP_OK;
 }
 
-asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline, const asp_pass_options *options,
-                          const asp_pass_trace *trace)
+asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
+                          const asp_pass_options *options, const asp_pass_trace *trace)
 {
     asp_arena scratch;
     asp_arena_init(&scratch, cx);
@@ -91,8 +95,7 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline, const
 
 void asp_graph_rewire(asp_graph *g, const asp_val *map)
 {
-    ASP_FOR_NODES(g, n)
-    {
+    ASP_FOR_NODES (g, n) {
         asp_node_info *info = asp_node_at(g, n);
         for (uint32_t i = 0; i < info->n_in; i++)
             if (map[info->in[i].i].i) info->in[i] = map[info->in[i].i];

@@ -51,20 +51,20 @@ static void refusals_name_line_and_column(void **state)
     static const struct {
         const char *text, *message;
     } rows[] = {
-        {"",                                                            "t.ir:1:1: 'graph' expected"                                  },
-        {"graph g {",                                                   "t.ir:1:10: '%name : type = op ...', 'return' or '}' expected"},
+        {"", "t.ir:1:1: 'graph' expected"},
+        {"graph g {", "t.ir:1:10: '%name : type = op ...', 'return' or '}' expected"},
         {"graph g {\n  %a : f32[S] = frob\n}",
-         "t.ir:2:17: unknown op 'frob'; `autosp docs ops` lists them"                                                                 },
-        {"graph g {\n  %a : f32[S] = neg %b\n}",                        "t.ir:2:21: %b is not defined above"                          },
+         "t.ir:2:17: unknown op 'frob'; `autosp docs ops` lists them"},
+        {"graph g {\n  %a : f32[S] = neg %b\n}", "t.ir:2:21: %b is not defined above"},
         {"graph g {\n  %a : f99[S] = neg %b\n}",
-         "t.ir:2:8: 'f99' is not a dtype (f32, f64, bf16, f16, i64, i32, u16, u8, bool)"                                              },
-        {"graph g {\n  %a : f32[1,1,1,1,1,1,1] = input\n}",             "t.ir:2:24: more than 6 dimensions"                           },
+         "t.ir:2:8: 'f99' is not a dtype (f32, f64, bf16, f16, i64, i32, u16, u8, bool)"},
+        {"graph g {\n  %a : f32[1,1,1,1,1,1,1] = input\n}", "t.ir:2:24: more than 6 dimensions"},
         {"graph g {\n  %a : f32[S] = input {nam = \"x\"}\n}",
-         "t.ir:2:24: input has no attribute 'nam'"                                                                                    },
+         "t.ir:2:24: input has no attribute 'nam'"},
         {"graph g {\n  %a : f32[S] = input\n  %b : f32[S] = add %a\n}",
-         "t.ir:3:21: add takes 2 to 2 operands, not 1"                                                                                },
+         "t.ir:3:21: add takes 2 to 2 operands, not 1"},
         {"graph g {\n  %a : f32[99999999999999999999] = input\n}",
-         "t.ir:2:27: a number in a size is above 2^53"                                                                                },
+         "t.ir:2:27: a number in a size is above 2^53"},
     };
     asp_ctx cx;
     asp_ctx_init(&cx);
