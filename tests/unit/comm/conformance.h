@@ -97,21 +97,21 @@ static inline asp_status check_exchanges(asp_ctx *cx, asp_comm *comm, asp_team *
         int64_t dim[ASP_MAX_RANK]; // the split dim is multiplied by the ranks
         int split, gather;
     } cases[] = {
-        {4, {2, 1, 3, 5},       1, 2},
-        {4, {2, 1, 3, 5},       2, 1},
-        {4, {1, 3, 2, 4},       2, 1},
-        {4, {3, 4, 2, 1},       3, 0},
-        {4, {3, 4, 2, 1},       0, 3},
-        {2, {3, 7},             0, 1},
-        {2, {3, 7},             1, 0},
-        {1, {5},                0, 0},
-        {3, {2, 3, 5},          1, 1},
+        {4, {2, 1, 3, 5}, 1, 2},
+        {4, {2, 1, 3, 5}, 2, 1},
+        {4, {1, 3, 2, 4}, 2, 1},
+        {4, {3, 4, 2, 1}, 3, 0},
+        {4, {3, 4, 2, 1}, 0, 3},
+        {2, {3, 7}, 0, 1},
+        {2, {3, 7}, 1, 0},
+        {1, {5}, 0, 0},
+        {3, {2, 3, 5}, 1, 1},
         {6, {2, 1, 3, 2, 1, 2}, 1, 4},
         {6, {2, 1, 3, 2, 1, 2}, 4, 1},
-        {4, {1, 1, 64, 160},    1, 2},
-        {4, {2, 64, 1, 96},     2, 1},
-        {4, {1, 1, 20, 2000},   1, 2}, // runs longer than a chunk
-        {3, {0, 2, 3},          1, 2},
+        {4, {1, 1, 64, 160}, 1, 2},
+        {4, {2, 64, 1, 96}, 2, 1},
+        {4, {1, 1, 20, 2000}, 1, 2}, // runs longer than a chunk
+        {3, {0, 2, 3}, 1, 2},
     };
     for (size_t i = 0; i < ASP_COUNT_OF(cases); i++) {
         for (int dtype = 0; dtype < ASP_DTYPE_COUNT; dtype++) {
@@ -144,14 +144,8 @@ static inline asp_status check_case_16(asp_ctx *cx, asp_comm *comm)
         for (int b = 0, i = 0; b < batch; b++)
             for (int head = 0; head < 4; head++)
                 for (int s = 0; s < 4; s++) x[i++] = 1000 * b + 100 * head + 4 * me + s;
-        asp_tensor tx =
-                       {
-                           x, ASP_F64, 4, {batch, 4, 4, 1}
-        },
-                   ty = {y, ASP_F64, 4, {batch, 2, 8, 1}};
-        asp_tensor tz = {
-            z, ASP_F64, 4, {batch, 4, 4, 1}
-        };
+        asp_tensor tx = {x, ASP_F64, 4, {batch, 4, 4, 1}}, ty = {y, ASP_F64, 4, {batch, 2, 8, 1}};
+        asp_tensor tz = {z, ASP_F64, 4, {batch, 4, 4, 1}};
         WANT(asp_comm_work_bytes(asp_comm_kind(comm), ASP_COMM_all_to_all, 32, 8, 2) <=
              (int64_t)sizeof work);
         ASP_TRY(asp_comm_all_to_all(comm, NULL, &tx, 1, 2, &ty, work));
@@ -301,11 +295,7 @@ static inline asp_status check_refusals(asp_ctx *cx, asp_comm *comm)
 {
     int ranks = asp_comm_ranks(comm);
     float a[16] = {0}, b[16] = {0};
-    asp_tensor x =
-                   {
-                       a, ASP_F32, 2, {ranks + 1, 1}
-    },
-               y = {b, ASP_F32, 2, {1, ranks}};
+    asp_tensor x = {a, ASP_F32, 2, {ranks + 1, 1}}, y = {b, ASP_F32, 2, {1, ranks}};
     if (ranks > 1) {
         WANT(asp_comm_all_to_all(comm, NULL, &x, 0, 1, &y, NULL) == ASP_ERR_SHAPE);
         WANT(strstr(cx->message, "not divisible by") != NULL);

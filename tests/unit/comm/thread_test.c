@@ -101,20 +101,20 @@ static void one_rank_fails(void **state)
 {
     (void)state;
     static const fault faults[] = {
-        {2, RETURNS_ERROR, "rank 2: too much to hold"                                        },
-        {0, FAILS_LATE,    "rank 0: too much to hold"                                        },
-        {1, LEAVES_THREAD, "rank 1: its thread ended before its work did"                    },
-        {3, ABORTS,        "rank 3: the disk is gone"                                        },
-        {3, NO_MEMORY,     "rank 3: the machine refused memory for the compiler's own tables"},
+        {2, RETURNS_ERROR, "rank 2: too much to hold"},
+        {0, FAILS_LATE, "rank 0: too much to hold"},
+        {1, LEAVES_THREAD, "rank 1: its thread ended before its work did"},
+        {3, ABORTS, "rank 3: the disk is gone"},
+        {3, NO_MEMORY, "rank 3: the machine refused memory for the compiler's own tables"},
         {2, DISAGREES,
          "the ranks do not agree on the list: rank 2 has 0000000000000007, rank 0 has "
-         "0000000000000005; start every rank with the same program, options and data"        },
+         "0000000000000005; start every rank with the same program, options and data"},
         {0, DISAGREES,
          "the ranks do not agree on the list: rank 0 has 0000000000000007, rank 1 has "
-         "0000000000000005; start every rank with the same program, options and data"        },
+         "0000000000000005; start every rank with the same program, options and data"},
         {1, OTHER_OP,
          "the ranks' programs differ: rank 1 is at all_reduce of 8000 bytes, rank 0 at barrier of "
-         "0 bytes"                                                                           },
+         "0 bytes"},
     };
     static const asp_status want[] = {ASP_ERR_LIMIT, ASP_ERR_LIMIT, ASP_ERR_PEER, ASP_ERR_IO,
                                       ASP_ERR_NOMEM, ASP_ERR_PEER,  ASP_ERR_PEER, ASP_ERR_PEER};
