@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/team.h"
+#include "ir/ir.h"
 
 // A contiguous, row-major array.  data is 64-byte aligned.
 typedef struct asp_tensor {
@@ -44,6 +45,34 @@ typedef enum asp_isa { ASP_ISA_GENERIC, ASP_ISA_AVX2, ASP_ISA_AVX512 } asp_isa;
 // The best level of this processor, lowered by the environment variable ASP_ISA (generic, avx2,
 // avx512).
 asp_isa asp_isa_best(void);
+const char *asp_isa_name(asp_isa isa); // static text: "avx2"
+
+// ---- choosing ----------------------------------------------------------------------------------
+
+// One kernel: a row of kern.def, or the reference kernel of an op.
+typedef struct asp_kern_row {
+    asp_op op;
+    asp_dtype dtype; // of the op's first result; a reference kernel takes any the op allows
+    asp_isa isa;     // the least level it runs on
+    bool is_ref;
+    asp_kernel *fn;
+    asp_kernel_work *work; // may be NULL
+    const char *name;      // static text: "asp_sdpa_f32_avx2"
+} asp_kern_row;
+
+// The kernel of the highest level not above isa that kern.def has for an op and the dtype of its
+// first result, else the op's reference kernel; NULL for ops that are not run by a kernel (modules,
+// collectives, views, inputs).
+const asp_kern_row *asp_kern_choose_at(asp_op op, asp_dtype dtype, asp_isa isa);
+const asp_kern_row *asp_kern_choose(asp_op op, asp_dtype dtype); // at asp_isa_best()
+const asp_kern_row *asp_kern_ref(asp_op op);
+// All rows of kern.def, for harnesses.
+const asp_kern_row *asp_kern_rows(int *out_n);
+
+// Completes a call whose shapes and attributes stand (data pointers need not): sets plan (on the
+// arena, for GEMM) and work_bytes.  gemm_provider: kern/gemm.h; NULL is the best there is.
+asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
+                            const char *gemm_provider, int n_threads, asp_kcall *call);
 
 static inline int64_t asp_tensor_count(const asp_tensor *t)
 {

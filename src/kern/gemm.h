@@ -1,0 +1,54 @@
+// f32 matrix products through one of several providers.  Neighbours: gemm.c (grid of chunks),
+// gemm_isa.c (built in), gemm_dnnl.c (oneDNN), kern.def (rows).  SPDX-License-Identifier:
+// Apache-2.0
+//
+// C (m x n) = sum over k, everything contiguous and row-major:
+//   gemm_nt   A (m, k)   B (n, k)     y[.., o] = x[.., i] w[o, i]
+//   gemm_nn   A (m, k)   B (k, n)     y[.., i] = x[.., o] w[o, i]
+//   gemm_tn   A (k, m)   B (k, n)     y[o, i] = sum over rows of x[.., o] z[.., i]
+// C is cut into a grid of chunks that depends on the shape only; one thread computes a chunk by one
+// call of the provider, so the bits do not depend on the number of threads.
+#pragma once
+
+#include "kern/kern.h"
+
+typedef struct asp_gemm_provider asp_gemm_provider;
+
+// Immutable once prepared; owns nothing.
+typedef struct asp_gemm_plan {
+    const asp_gemm_provider *provider; // static
+    asp_op op;
+    asp_isa isa;
+    int64_t m, n, k;
+    int64_t chunk_m, chunk_n;
+    int64_t thread_bytes; // scratch of one thread, a multiple of 64
+} asp_gemm_plan;
+
+// One chunk: C (m x n) with leading dimensions; a, b, c point at the chunk's first elements.
+typedef struct asp_gemm_chunk {
+    asp_op op;
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc;
+    void *scratch; // the plan's thread_bytes, 64-byte aligned
+} asp_gemm_chunk;
+
+struct asp_gemm_provider {
+    const char *name;
+    // Chunk sizes and scratch for a shape; sets plan->chunk_m, chunk_n and thread_bytes.
+    void (*plan)(asp_gemm_plan *plan);
+    void (*run)(const asp_gemm_plan *plan, const asp_gemm_chunk *chunk);
+};
+
+// Names of the providers compiled in, the preferred one first; NULL past the last.
+const char *asp_gemm_provider_name(int i);
+
+// Plans a call of op with these shapes on a provider: a name, or NULL for the preferred one.  Fails
+// when there is no such provider, naming those that are.
+asp_status asp_gemm_prepare(asp_ctx *cx, const char *provider, asp_op op, const asp_kcall *call,
+                            asp_gemm_plan *out_plan);
+int64_t asp_gemm_work_bytes(const asp_gemm_plan *plan, int n_threads);
+
+// The kernel: k->plan is an asp_gemm_plan, or NULL for the built-in provider at the best level.
+void asp_gemm_f32(const asp_kcall *k, asp_worker *w);

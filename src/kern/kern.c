@@ -1,0 +1,107 @@
+// Which kernel runs an op: instruction set level, the table of fast kernels, the reference kernels.
+// Neighbours: kern.def (rows), ref/ (reference kernels), gemm.h (plans), run/ (who asks).
+// SPDX-License-Identifier: Apache-2.0
+#include "kern/kern.h"
+#include "kern/gemm.h"
+#include "kern/kern_int.h"
+
+#include <stdlib.h>
+
+#define LEVELS 3
+static const char *const level_names[LEVELS] = {"generic", "avx2", "avx512"};
+
+const char *asp_isa_name(asp_isa isa) { return level_names[isa]; }
+
+static asp_isa isa_of_cpu(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return ASP_ISA_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return ASP_ISA_AVX2;
+#endif
+    return ASP_ISA_GENERIC;
+}
+
+asp_isa asp_isa_best(void)
+{
+    asp_isa best = isa_of_cpu();
+    const char *wish = getenv("ASP_ISA");
+    for (int i = 0; wish && i < LEVELS; i++)
+        if (!strcmp(wish, level_names[i]) && (asp_isa)i < best) return (asp_isa)i;
+    return best;
+}
+
+// ---- tables ------------------------------------------------------------------------------------
+
+#if defined(__x86_64__)
+#define KERN_X86(...) __VA_ARGS__
+#else
+#define KERN_X86(...)
+#endif
+#define KERN_GENERIC(...) __VA_ARGS__
+#define KERN_AVX2 KERN_X86
+#define KERN_AVX512 KERN_X86
+
+static const asp_kern_row rows[] = {
+#define KERN(op, dtype, isa, kernel, scratch) \
+    KERN_##isa({ASP_OP_##op, ASP_##dtype, ASP_ISA_##isa, false, kernel, scratch, #kernel}, )
+#include "kern/kern.def"
+#undef KERN
+};
+
+// The cost class says whether a kernel runs the op (FREE: none, LINK: the communicator does) and
+// whether its reference needs scratch.
+#define REF_FREE(name) {ASP_OP_##name, ASP_F64, ASP_ISA_GENERIC, true, NULL, NULL, NULL},
+#define REF_LINK REF_FREE
+#define REF_STREAM(name) \
+    {ASP_OP_##name, ASP_F64, ASP_ISA_GENERIC, true, asp_##name##_ref, NULL, "asp_" #name "_ref"},
+#define REF_GEMM REF_STREAM
+#define REF_SDPA(name)                                                                            \
+    {ASP_OP_##name,      ASP_F64, ASP_ISA_GENERIC, true, asp_##name##_ref, asp_##name##_ref_work, \
+     "asp_" #name "_ref"},
+#define REF_SDPA_GRAD REF_SDPA
+static const asp_kern_row refs[] = {
+#define OP(kind, name, min_in, max_in, attr, flags, cost, rule, doc) REF_##cost(name)
+#include "ir/op.def"
+#undef OP
+};
+static_assert(ASP_COUNT_OF(refs) == ASP_OP_COUNT,
+              "one reference row an op, in the order of op.def");
+
+const asp_kern_row *asp_kern_rows(int *out_n)
+{
+    *out_n = (int)ASP_COUNT_OF(rows);
+    return rows;
+}
+
+const asp_kern_row *asp_kern_ref(asp_op op) { return refs[op].fn ? &refs[op] : NULL; }
+
+const asp_kern_row *asp_kern_choose_at(asp_op op, asp_dtype dtype, asp_isa isa)
+{
+    const asp_kern_row *best = NULL;
+    for (size_t i = 0; i < ASP_COUNT_OF(rows); i++) {
+        const asp_kern_row *r = &rows[i];
+        if (r->op != op || r->dtype != dtype || r->isa > isa) continue;
+        if (!best || r->isa >= best->isa) best = r;
+    }
+    return best ? best : asp_kern_ref(op);
+}
+
+const asp_kern_row *asp_kern_choose(asp_op op, asp_dtype dtype)
+{
+    return asp_kern_choose_at(op, dtype, asp_isa_best());
+}
+
+asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
+                            const char *gemm_provider, int n_threads, asp_kcall *call)
+{
+    if (row->fn == asp_gemm_f32) {
+        asp_gemm_plan *plan = ASP_NEW(a, asp_gemm_plan);
+        ASP_TRY(asp_gemm_prepare(cx, gemm_provider, row->op, call, plan));
+        call->plan = plan;
+    }
+    call->work_bytes = row->work ? row->work(call, n_threads) : 0;
+    return ASP_OK;
+}

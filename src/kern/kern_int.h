@@ -1,0 +1,25 @@
+// Inside kern/: the reference kernels, the fast kernels, and the scratch sizes that kern.def names.
+// Neighbours: kern.c (the tables made of them).  SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kern/kern.h"
+
+// asp_<op>_ref for every op that a kernel runs; those of attention want scratch.
+#define ASP_REF_FREE(name)
+#define ASP_REF_LINK(name)
+#define ASP_REF_STREAM(name) asp_kernel asp_##name##_ref;
+#define ASP_REF_GEMM ASP_REF_STREAM
+#define ASP_REF_SDPA(name)       \
+    asp_kernel asp_##name##_ref; \
+    asp_kernel_work asp_##name##_ref_work;
+#define ASP_REF_SDPA_GRAD ASP_REF_SDPA
+#define OP(kind, name, min_in, max_in, attr, flags, cost, rule, doc) ASP_REF_##cost(name)
+#include "ir/op.def"
+#undef OP
+
+#define KERN(op, dtype, isa, kernel, scratch) asp_kernel kernel;
+#include "kern/kern.def"
+#undef KERN
+
+// Every work function of kern.def.
+asp_kernel_work asp_gemm_f32_work, asp_sdpa_f32_work, asp_sdpa_grad_f32_work;
