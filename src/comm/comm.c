@@ -28,6 +28,7 @@ asp_status asp_comm_backend_find(asp_ctx *cx, const char *name, asp_comm_backend
 }
 
 const char *asp_comm_backend_name(asp_comm_backend b) { return backend_names[b]; }
+bool asp_comm_is_built(asp_comm_backend b) { return b != ASP_COMM_mpi || asp_mpi_is_built(); }
 const char *asp_comm_op_name(asp_comm_op op) { return op_names[op]; }
 
 int asp_comm_rank(const asp_comm *comm) { return comm->rank; }

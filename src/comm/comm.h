@@ -34,6 +34,7 @@ enum {
 // "thread" or "mpi"; fails naming the text and what there is.
 asp_status asp_comm_backend_find(asp_ctx *cx, const char *name, asp_comm_backend *out_backend);
 const char *asp_comm_backend_name(asp_comm_backend b);
+bool asp_comm_is_built(asp_comm_backend b);   // mpi may be missing
 const char *asp_comm_op_name(asp_comm_op op); // "all_to_all"
 
 // ---- ranks ---------------------------------------------------------------------------------

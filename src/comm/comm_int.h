@@ -93,6 +93,7 @@ struct asp_comm { // first member of each backend's own
 
 asp_status asp_thread_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg);
 asp_status asp_mpi_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg);
+bool asp_mpi_is_built(void);
 
 // Calls fn inside an asp_guard; a failure without a message gets the status' name.
 asp_status asp_rank_call(asp_rank_fn *fn, void *arg, asp_comm *comm, asp_ctx *rank_cx);

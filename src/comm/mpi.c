@@ -11,6 +11,8 @@
 
 #ifndef ASP_HAVE_MPI
 
+bool asp_mpi_is_built(void) { return false; }
+
 asp_status asp_mpi_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg)
 {
     (void)ranks, (void)fn, (void)arg;
@@ -28,6 +30,8 @@ asp_status asp_mpi_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg)
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+bool asp_mpi_is_built(void) { return true; }
 
 #define MESSAGE_BYTES ((int64_t)1 << 30)
 #define TAG_DATA 1

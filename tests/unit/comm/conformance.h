@@ -314,10 +314,10 @@ static inline asp_status conformance(void *arg, asp_comm *comm, asp_ctx *cx)
 {
     (void)arg;
     WANT(asp_comm_rank(comm) >= 0 && asp_comm_rank(comm) < asp_comm_ranks(comm));
-    asp_team *team = NULL;
-    ASP_TRY(asp_team_create(cx, 2, -1, &team));
+    asp_team *team = NULL; // with many ranks, threads would only wait for cores
+    if (asp_comm_ranks(comm) <= 3) ASP_TRY(asp_team_create(cx, 2, -1, &team));
     asp_status s = check_exchanges(cx, comm, NULL);
-    if (s >= 0) s = check_exchanges(cx, comm, team);
+    if (s >= 0 && team) s = check_exchanges(cx, comm, team);
     if (s >= 0) s = check_sums(cx, comm, team);
     asp_team_destroy(team);
     ASP_TRY(s);
