@@ -1,0 +1,134 @@
+// Minimum cuts against hand values and against trying every cut.  SPDX-License-Identifier:
+// Apache-2.0
+#include "flow/maxflow.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static asp_ctx cx;
+static asp_arena arena;
+
+static int setup(void **state)
+{
+    (void)state;
+    asp_ctx_init(&cx);
+    asp_arena_init(&arena, &cx);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    asp_arena_fini(&arena);
+    return 0;
+}
+
+static asp_flow *with_nodes(uint32_t n)
+{
+    asp_flow *f = asp_flow_create(&arena);
+    for (uint32_t i = 0; i < n; i++) asp_flow_add_node(f);
+    return f;
+}
+
+static void ties_go_to_the_side_asked_for(void **state)
+{
+    (void)state;
+    asp_flow *f = with_nodes(4); // 0 -> 1 -> 2 -> 3, every edge 5
+    int64_t value;
+    for (uint32_t i = 0; i < 3; i++) asp_flow_add_edge(f, i, i + 1, 5);
+    assert_int_equal(asp_flow_solve(&cx, f, 0, 3, &value), ASP_OK);
+    assert_int_equal(value, 5);
+    assert_true(asp_flow_in_largest_source_side(f, 2));
+    assert_false(asp_flow_in_smallest_source_side(f, 1));
+    assert_true(asp_flow_in_smallest_source_side(f, 0));
+    assert_false(asp_flow_in_largest_source_side(f, 3));
+}
+
+static void an_infinite_path_is_refused_and_named(void **state)
+{
+    (void)state;
+    asp_flow *f = with_nodes(4);
+    int64_t value;
+    uint32_t path[8];
+    asp_flow_add_edge(f, 0, 1, ASP_FLOW_INF);
+    asp_flow_add_edge(f, 0, 3, 2);
+    asp_flow_add_edge(f, 1, 2, ASP_FLOW_INF);
+    asp_flow_add_edge(f, 2, 3, ASP_FLOW_INF);
+    assert_int_equal(asp_flow_solve(&cx, f, 0, 3, &value), ASP_ERR_UNSUPPORTED);
+    assert_int_equal(asp_flow_infinite_path(f, path, 8), 4);
+    for (uint32_t i = 0; i < 4; i++) assert_int_equal(path[i], i);
+}
+
+typedef struct edge {
+    uint32_t from, to;
+    int64_t capacity;
+} edge;
+
+// The cheapest of all 2^(n-2) cuts.
+static int64_t try_every_cut(const edge *edges, int n_edges, uint32_t n)
+{
+    int64_t best = INT64_MAX;
+    for (uint32_t side = 0; side < 1u << n; side++) {
+        if (!(side & 1) || (side >> (n - 1) & 1)) continue;
+        int64_t sum = 0;
+        for (int e = 0; e < n_edges && sum < INT64_MAX; e++) {
+            if (!(side >> edges[e].from & 1) || (side >> edges[e].to & 1)) continue;
+            sum = edges[e].capacity == ASP_FLOW_INF ? INT64_MAX : sum + edges[e].capacity;
+        }
+        best = sum < best ? sum : best;
+    }
+    return best;
+}
+
+static int64_t cut_price(const asp_flow *f, const edge *edges, int n_edges)
+{
+    int64_t sum = 0;
+    for (int e = 0; e < n_edges; e++)
+        if (asp_flow_in_largest_source_side(f, edges[e].from) &&
+            !asp_flow_in_largest_source_side(f, edges[e].to))
+            sum += edges[e].capacity;
+    return sum;
+}
+
+static void random_networks_match_every_cut(void **state)
+{
+    (void)state;
+    unsigned seed = 7;
+    int refused = 0, solved = 0;
+    for (int round = 0; round < 400; round++) {
+        uint32_t n = 3 + (uint32_t)rand_r(&seed) % 8;
+        int n_edges = 2 + rand_r(&seed) % 30;
+        edge edges[32];
+        asp_flow *f = with_nodes(n);
+        for (int e = 0; e < n_edges; e++) {
+            edges[e] = (edge){(uint32_t)rand_r(&seed) % n, (uint32_t)rand_r(&seed) % n,
+                              rand_r(&seed) % 20};
+            if (rand_r(&seed) % 8 == 0) edges[e].capacity = ASP_FLOW_INF;
+            asp_flow_add_edge(f, edges[e].from, edges[e].to, edges[e].capacity);
+        }
+        int64_t value = -1, want = try_every_cut(edges, n_edges, n);
+        asp_status s = asp_flow_solve(&cx, f, 0, n - 1, &value);
+        if (want == INT64_MAX) {
+            assert_int_equal(s, ASP_ERR_UNSUPPORTED);
+            refused++;
+            continue;
+        }
+        assert_int_equal(s, ASP_OK);
+        assert_int_equal(value, want);
+        assert_int_equal(cut_price(f, edges, n_edges), want);
+        solved++;
+    }
+    assert_true(refused > 10 && solved > 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ties_go_to_the_side_asked_for),
+        cmocka_unit_test(an_infinite_path_is_refused_and_named),
+        cmocka_unit_test(random_networks_match_every_cut),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
