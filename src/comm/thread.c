@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #define STACK_BYTES ((size_t)16 << 20)
-#define SPINS 2000
-#define YIELDS 64
+#define SPINS 300 // some 10 us; two ranks may share a core for a while
+#define YIELDS 200
 
 // What a rank shows its peers in one operation.
 typedef struct post {
