@@ -85,9 +85,9 @@ int64_t asp_rowprog_work_bytes(const asp_rowprog *p, int n_threads);
 int64_t asp_rowprog_traffic_bytes(const asp_rowprog *p);
 void asp_rowprog_print(const asp_rowprog *p, asp_text *t);
 
-// Every thread of the team calls it.  ptrs[slot] are the arrays; outputs do not overlap inputs or
-// each other, except that an output may be the very array of an input of the same kind whose last
-// reader is the op that makes it.  work: work_bytes(p, n_threads), 64-byte aligned.
+// Every thread of the team calls it.  ptrs[slot] are the arrays; outputs overlap neither inputs nor
+// each other (ops may run in another order than described).  work: work_bytes(p, n_threads),
+// 64-byte aligned.
 void asp_rowprog_run(const asp_rowprog *p, void *const *ptrs, void *work, asp_worker *w);
 // The same as a kernel: k->plan is the program, slots are k->in, then k->out.
 void asp_rowprog_kernel(const asp_kcall *k, asp_worker *w);

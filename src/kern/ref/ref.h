@@ -1,0 +1,85 @@
+// What the reference kernels share: elements of any dtype as doubles, the part of a thread, indices
+// of several dimensions.  They are plain on purpose: the oracle of the fast kernels, and what f64
+// programs run on.  Inside kern/ref/ only.  SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kern/kern_int.h"
+
+ASP_INLINE double asp_ref_get(const asp_tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case ASP_F32: return (double)((const float *)t->data)[i];
+    case ASP_F64: return ((const double *)t->data)[i];
+    case ASP_I64: return (double)((const int64_t *)t->data)[i];
+    case ASP_I32: return (double)((const int32_t *)t->data)[i];
+    case ASP_BF16:
+    case ASP_F16:
+    case ASP_U16:
+    case ASP_U8:
+    case ASP_BOOL: break;
+    }
+    asp_bug(__FILE__, __LINE__, "a dtype that no op computes in");
+}
+
+ASP_INLINE void asp_ref_put(const asp_tensor *t, int64_t i, double x)
+{
+    switch (t->dtype) {
+    case ASP_F32: ((float *)t->data)[i] = (float)x; return;
+    case ASP_F64: ((double *)t->data)[i] = x; return;
+    case ASP_I64: ((int64_t *)t->data)[i] = (int64_t)x; return;
+    case ASP_I32: ((int32_t *)t->data)[i] = (int32_t)x; return;
+    case ASP_BF16:
+    case ASP_F16:
+    case ASP_U16:
+    case ASP_U8:
+    case ASP_BOOL: break;
+    }
+    asp_bug(__FILE__, __LINE__, "a dtype that no op computes in");
+}
+
+ASP_INLINE int64_t asp_ref_id(const asp_tensor *t, int64_t i)
+{
+    return ((const int64_t *)t->data)[i];
+}
+
+// This thread's part of 0 .. n - 1; each element is made by one thread, so bits do not depend on
+// how many there are.
+typedef struct asp_ref_part {
+    int64_t at, end;
+} asp_ref_part;
+
+ASP_INLINE asp_ref_part asp_ref_mine(const asp_worker *w, int64_t n)
+{
+    int64_t each = asp_ceil_div(n, w->n_threads);
+    return (asp_ref_part){asp_min(n, each * w->thread), asp_min(n, each * (w->thread + 1))};
+}
+#define ASP_REF_EACH(i, w, n) for (asp_ref_part i = asp_ref_mine(w, n); i.at < i.end; i.at++)
+
+// Copies one element between arrays of one dtype.
+ASP_INLINE void asp_ref_copy(const asp_tensor *to, int64_t i, const asp_tensor *from, int64_t j)
+{
+    size_t bytes = (size_t)asp_dtypes[from->dtype].bytes;
+    memcpy((char *)to->data + (size_t)i * bytes, (const char *)from->data + (size_t)j * bytes,
+           bytes);
+}
+
+// The array around dimension dim: outer x t->dim[dim] x inner.
+ASP_INLINE int64_t asp_ref_inner(const asp_tensor *t, int64_t dim)
+{
+    int64_t n = 1;
+    for (int64_t d = dim + 1; d < t->rank; d++) n *= t->dim[d];
+    return n;
+}
+
+// Index into an operand that is broadcast from the right to out, of out's element i.
+ASP_INLINE int64_t asp_ref_broadcast(const asp_tensor *in, const asp_tensor *out, int64_t i)
+{
+    int64_t at = 0, step = 1;
+    for (int b = 1; b <= in->rank; b++) {
+        int64_t size = out->dim[out->rank - b], here = i % size;
+        i /= size;
+        if (in->dim[in->rank - b] != 1) at += here * step;
+        step *= in->dim[in->rank - b];
+    }
+    return at;
+}

@@ -1,0 +1,103 @@
+// Reference kernels that move or sum elements.  Neighbours: op/shape.c (what they mean), move.c
+// (fast).  SPDX-License-Identifier: Apache-2.0
+#include "kern/ref/ref.h"
+
+// Each element of the result sums its own slice, in the order of the operand.
+void asp_sum_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_sum_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0];
+    int64_t step[ASP_MAX_RANK + 1], n_kept = 1, n_gone = 1;
+    bool gone[ASP_MAX_RANK] = {false};
+    step[x->rank] = 1;
+    for (uint32_t i = 0; i < a->dims.n; i++) gone[a->dims.at[i]] = true;
+    for (int d = x->rank - 1; d >= 0; d--) {
+        step[d] = step[d + 1] * x->dim[d];
+        *(gone[d] ? &n_gone : &n_kept) *= x->dim[d];
+    }
+    ASP_REF_EACH(i, w, n_kept)
+    {
+        int64_t rest = i.at, base = 0;
+        for (int d = x->rank - 1; d >= 0; d--) {
+            if (gone[d]) continue;
+            base += rest % x->dim[d] * step[d + 1];
+            rest /= x->dim[d];
+        }
+        double sum = 0.0;
+        for (int64_t j = 0; j < n_gone; j++) {
+            int64_t at = base;
+            rest = j;
+            for (int d = x->rank - 1; d >= 0; d--) {
+                if (!gone[d]) continue;
+                at += rest % x->dim[d] * step[d + 1];
+                rest /= x->dim[d];
+            }
+            sum += asp_ref_get(x, at);
+        }
+        asp_ref_put(&k->out[0], i.at, sum);
+    }
+}
+
+void asp_expand_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    ASP_REF_EACH(i, w, asp_tensor_count(y))
+    asp_ref_copy(y, i.at, x, asp_ref_broadcast(x, y, i.at));
+}
+
+// Dim i of the result is dim perm[i] of x.
+void asp_permute_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_permute_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    ASP_REF_EACH(i, w, asp_tensor_count(y))
+    {
+        int64_t rest = i.at, from = 0;
+        for (int d = y->rank - 1; d >= 0; d--) {
+            from += rest % y->dim[d] * asp_ref_inner(x, a->perm.at[d]);
+            rest /= y->dim[d];
+        }
+        asp_ref_copy(y, i.at, x, from);
+    }
+}
+
+// Slice j of the result along dim is slice j / times of x.
+void asp_repeat_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_repeat_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    const int64_t inner = asp_ref_inner(y, a->dim), n = y->dim[a->dim];
+    ASP_REF_EACH(i, w, asp_tensor_count(y))
+    {
+        int64_t outer = i.at / inner / n, j = i.at / inner % n;
+        asp_ref_copy(y, i.at, x, (outer * x->dim[a->dim] + j / a->times) * inner + i.at % inner);
+    }
+}
+
+void asp_sum_groups_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_repeat_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    const int64_t inner = asp_ref_inner(y, a->dim);
+    ASP_REF_EACH(i, w, asp_tensor_count(y))
+    {
+        double sum = 0.0;
+        for (int64_t t = 0; t < a->times; t++)
+            sum += asp_ref_get(x, (i.at / inner * a->times + t) * inner + i.at % inner);
+        asp_ref_put(y, i.at, sum);
+    }
+}
+
+// Part number k->rank of dim, of ranks equal parts.
+void asp_shard_slice_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_slice_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    ASP_CHECK(k->ranks == a->ranks && x->dim[a->dim] == y->dim[a->dim] * a->ranks);
+    const int64_t inner = asp_ref_inner(y, a->dim), n = y->dim[a->dim];
+    ASP_REF_EACH(i, w, asp_tensor_count(y))
+    {
+        int64_t outer = i.at / inner / n, j = i.at / inner % n + k->rank * n;
+        asp_ref_copy(y, i.at, x, (outer * x->dim[a->dim] + j) * inner + i.at % inner);
+    }
+}
