@@ -34,6 +34,9 @@ asp_size asp_size_mul(asp_graph *g, asp_size a, asp_size b);
 // a / b where b is one term (a number, symbols).  Exactness is checked when it is evaluated.  Fails
 // on 0 and on sums.
 asp_status asp_size_div(asp_graph *g, asp_size a, asp_size b, asp_size *out_size);
+// Is b a times an expression, as expressions?  B divides B*S and 4 divides 8; 2 does not divide S,
+// but B divides B*S/2.
+bool asp_size_divides(asp_graph *g, asp_size a, asp_size b, asp_size *out_quotient);
 asp_size asp_size_ceil_div(asp_graph *g, asp_size a, asp_size b);
 bool asp_size_is_num(const asp_graph *g, asp_size s, int64_t *out_n); // true for a plain integer
 static inline bool asp_size_equal(asp_size a, asp_size b) { return a.i == b.i; }

@@ -236,6 +236,58 @@ asp_status asp_size_div(asp_graph *g, asp_size a, asp_size b, asp_size *out_size
     return ASP_OK;
 }
 
+// b / a as one term without negative powers; false where there is none.  A fraction stays only with
+// symbols, as in B*S/2 / B = S/2: it was whole before the division.
+static bool divide_terms(const term *a, const term *b, term *out)
+{
+    term q = {.num = b->num, .den = b->den};
+    uint32_t i = 0;
+    for (uint32_t j = 0; j < b->n; j++) {
+        int32_t power = b->f[j].power;
+        bool common = i < a->n && a->f[i].factor == b->f[j].factor;
+        if (common && a->f[i].power < 0) return false;
+        if (common) power -= a->f[i++].power;
+        if (power < 0) return false;
+        if (power == 0) continue;
+        q.f[q.n] = b->f[j];
+        q.f[q.n++].power = power;
+    }
+    if (i != a->n || a->num == 0) return false;
+    int64_t g1 = gcd(q.num, a->num), g2 = gcd(a->den, q.den);
+    if (asp_mul_overflows(q.num / g1, a->den / g2, &q.num)) return false;
+    if (asp_mul_overflows(q.den / g2, a->num / g1, &q.den)) return false;
+    if (q.den < 0) {
+        q.den = -q.den;
+        q.num = -q.num;
+    }
+    *out = q;
+    return q.den == 1 || (q.n > 0 && b->den % q.den == 0);
+}
+
+bool asp_size_divides(asp_graph *g, asp_size a, asp_size b, asp_size *out_quotient)
+{
+    const sum *x = sum_of(g, a), *y = sum_of(g, b);
+    sum q = {0};
+    if (x->n == 0 || y->n == 0) return false;
+    if (x->n == 1) {
+        for (; q.n < y->n; q.n++)
+            if (!divide_terms(&x->at[0], &y->at[q.n], &q.at[q.n])) return false;
+        *out_quotient = intern(g, &q);
+        return true;
+    }
+    // Sums in one order: the quotient of the first terms is the only candidate.
+    if (x->n != y->n || !divide_terms(&x->at[0], &y->at[0], &q.at[0])) return false;
+    for (uint32_t i = 1; i < x->n; i++) {
+        term t = {0};
+        if (!divide_terms(&x->at[i], &y->at[i], &t)) return false;
+        if (t.num != q.at[0].num || t.den != q.at[0].den || !same_factors(&t, &q.at[0]))
+            return false;
+    }
+    q.n = 1;
+    *out_quotient = intern(g, &q);
+    return true;
+}
+
 asp_size asp_size_ceil_div(asp_graph *g, asp_size a, asp_size b)
 {
     int64_t x, y;

@@ -97,6 +97,12 @@ void asp_rope_lower(asp_builder *b, asp_node n, asp_val *out)
     out[0] = ASP_B3(b, rotary, NULL, asp_in(b, n, 0), cos, asp_build_result(b, cos, 1));
 }
 
+// The halves of a head are rotated against each other: its width stays whole.
+void asp_rope_rule(asp_rule_builder *b)
+{
+    asp_rule_text(b, asp_rule_type(b, 1)->rank == 2 ? "bnsH,bs->bnsH" : "bnsH,s->bnsH");
+}
+
 asp_status asp_rope_table_infer(asp_infer *in)
 {
     const asp_rope_table_attr *a = in->attr;
@@ -134,4 +140,9 @@ void asp_rotary_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_va
 {
     asp_rotary_attr back = {.inverse = !ASP_ATTR(b, n, rotary)->inverse};
     out_in[0] = ASP_B3(b, rotary, &back, cotangent[0], asp_in(b, n, 1), asp_in(b, n, 2));
+}
+
+void asp_rotary_rule(asp_rule_builder *b)
+{
+    asp_rule_text(b, asp_rule_type(b, 1)->rank == 3 ? "bnsH,bsF,bsF->bnsH" : "bnsH,sF,sF->bnsH");
 }

@@ -36,6 +36,17 @@ void asp_cross_entropy_lower(asp_builder *b, asp_node n, asp_val *out)
     out[0] = ASP_B2(b, div, NULL, out[0], count);
 }
 
+// A sum adds up over ranks; a mean of means is not the mean, so its rows stay whole (pass/loss.c
+// turns it into a sum and a count first).
+void asp_cross_entropy_rule(asp_rule_builder *b)
+{
+    const asp_loss_attr *a = b->info->attr;
+    bool sum = strcmp(a->reduction, "sum") == 0;
+    asp_rule_text(b, "...+C,...->");
+    for (uint32_t d = 0; !sum && d < asp_rule_type(b, 1)->rank; d++)
+        b->rule->letter[b->rule->in[1][d].at[0]].kind = ASP_LETTER_WHOLE;
+}
+
 asp_status asp_nll_infer(asp_infer *in)
 {
     ASP_TRY(want_logits_labels(in, 1));
@@ -52,6 +63,8 @@ void asp_nll_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *
     asp_val in[] = {asp_in(b, n, 0), asp_out(b, n, 1), asp_in(b, n, 1), cotangent[0]};
     out_in[0] = asp_build(b, ASP_OP_nll_grad, ASP_ATTR(b, n, labels), 4, in);
 }
+
+void asp_nll_rule(asp_rule_builder *b) { asp_rule_text(b, "...+C,...->,..."); }
 
 asp_status asp_nll_grad_infer(asp_infer *in)
 {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "op/op.h"
+#include "op/rule.h"
 
 #define DECLARE_MODULE(name)         \
     asp_infer_fn asp_##name##_infer; \
@@ -12,6 +13,22 @@
     asp_vjp_fn asp_##name##_vjp;
 #define DECLARE_TERMINAL(name) asp_infer_fn asp_##name##_infer;
 #define OP(kind, name, min_in, max_in, attr, flags, cost, rule, doc) DECLARE_##kind(name)
+#include "ir/op.def"
+#undef OP
+
+// The rule column: FN asks for asp_<op>_rule.  ASP_RULE_OF(name, rule, FUNCTION) expands to
+// FUNCTION_FN(name) or FUNCTION_TEXT(name).
+#define ASP_RULE_NONE TEXT
+#define ASP_RULE_FN FN
+#define ASP_RULE_RULE(text) TEXT
+#define ASP_RULE_JOIN(to, which, name) to##_##which(name)
+#define ASP_RULE_CALL(to, which, name) ASP_RULE_JOIN(to, which, name)
+#define ASP_RULE_OF(name, rule, to) ASP_RULE_CALL(to, ASP_RULE_##rule, name)
+
+#define DECLARE_RULE_TEXT(name)
+#define DECLARE_RULE_FN(name) asp_rule_fn asp_##name##_rule;
+#define OP(kind, name, min_in, max_in, attr, flags, cost, rule, doc) \
+    ASP_RULE_OF(name, rule, DECLARE_RULE)
 #include "ir/op.def"
 #undef OP
 

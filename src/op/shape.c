@@ -24,6 +24,90 @@ void asp_view_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val 
     out_in[0] = asp_build_view(b, cotangent[0], &shape);
 }
 
+// The two shapes walked side by side: equal sizes are one letter, a size that divides the other is
+// its outer part.
+//
+//   (B, S, 32) -> (B, S, 4, 8)      b s (n h) -> b s n h
+//   (B, S, D) -> (B*S, D)           b s d -> (b s) d
+//
+// Where neither divides the other, as in (2, 3) -> (3, 2), the dims up to the next common boundary
+// must be whole.  Dims of size 1 have no letter.
+typedef struct side {
+    const asp_type *type;
+    asp_rule_dim *dims;
+    uint32_t d;
+    asp_size left; // what of dim d has no letter yet
+} side;
+
+static bool skip_ones(asp_rule_builder *b, side *s)
+{
+    asp_size one = asp_size_num(b->g, 1);
+    while (s->d < s->type->rank && asp_size_equal(s->left, one)) {
+        s->d++;
+        if (s->d < s->type->rank) s->left = s->type->dim[s->d];
+    }
+    return s->d < s->type->rank;
+}
+
+static void take_letter(asp_rule_builder *b, side *s, uint8_t letter, asp_size left)
+{
+    asp_rule_put(b, &s->dims[s->d], letter);
+    s->left = left;
+}
+
+// How many whole dims from s->left on multiply to a product of t's, for the shortest such run.
+static void common_boundary(asp_rule_builder *b, const side *s, const side *t, uint32_t *out_s,
+                            uint32_t *out_t)
+{
+    asp_size ps = s->left;
+    for (uint32_t i = s->d; i < s->type->rank; i++) {
+        if (i > s->d) ps = asp_size_mul(b->g, ps, s->type->dim[i]);
+        asp_size pt = t->left;
+        for (uint32_t j = t->d; j < t->type->rank; j++) {
+            if (j > t->d) pt = asp_size_mul(b->g, pt, t->type->dim[j]);
+            if (!asp_size_equal(ps, pt)) continue;
+            *out_s = i + 1;
+            *out_t = j + 1;
+            return;
+        }
+    }
+    *out_s = s->type->rank;
+    *out_t = t->type->rank;
+}
+
+static void take_whole(asp_rule_builder *b, side *s, uint32_t end)
+{
+    for (; s->d < end; s->d++) {
+        asp_size size = s->left;
+        asp_rule_put(b, &s->dims[s->d], asp_rule_letter(b, ASP_LETTER_WHOLE, size));
+        if (s->d + 1 < s->type->rank) s->left = s->type->dim[s->d + 1];
+    }
+}
+
+void asp_view_rule(asp_rule_builder *b)
+{
+    const asp_type *x = asp_rule_type(b, 0), *y = asp_rule_result(b, 0);
+    asp_size one = asp_size_num(b->g, 1), rest;
+    side in = {.type = x, .dims = b->rule->in[0], .left = x->rank ? x->dim[0] : one};
+    side out = {.type = y, .dims = b->rule->out[0], .left = y->rank ? y->dim[0] : one};
+    while (skip_ones(b, &in) & skip_ones(b, &out)) {
+        if (asp_size_divides(b->g, in.left, out.left, &rest)) {
+            uint8_t c = asp_rule_letter(b, ASP_LETTER_SPLIT, in.left);
+            take_letter(b, &in, c, one);
+            take_letter(b, &out, c, rest);
+        } else if (asp_size_divides(b->g, out.left, in.left, &rest)) {
+            uint8_t c = asp_rule_letter(b, ASP_LETTER_SPLIT, out.left);
+            take_letter(b, &in, c, rest);
+            take_letter(b, &out, c, one);
+        } else {
+            uint32_t in_end, out_end;
+            common_boundary(b, &in, &out, &in_end, &out_end);
+            take_whole(b, &in, in_end);
+            take_whole(b, &out, out_end);
+        }
+    }
+}
+
 asp_status asp_permute_infer(asp_infer *in)
 {
     const asp_permute_attr *a = in->attr;
@@ -50,6 +134,15 @@ void asp_permute_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_v
     out_in[0] = asp_build_permute(b, cotangent[0], a->perm.n, inverse);
 }
 
+void asp_permute_rule(asp_rule_builder *b)
+{
+    const asp_permute_attr *a = b->info->attr;
+    const asp_type *x = asp_rule_type(b, 0);
+    for (uint32_t d = 0; d < x->rank; d++)
+        asp_rule_put(b, &b->rule->in[0][d], asp_rule_letter(b, ASP_LETTER_SPLIT, x->dim[d]));
+    for (uint32_t d = 0; d < x->rank; d++) b->rule->out[0][d] = b->rule->in[0][a->perm.at[d]];
+}
+
 asp_status asp_expand_infer(asp_infer *in)
 {
     const asp_type *x = &in->in[0];
@@ -70,6 +163,19 @@ void asp_expand_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_va
 {
     asp_type shape = *asp_val_type(b->g, asp_in(b, n, 0));
     out_in[0] = asp_build_sum_to(b, cotangent[0], &shape);
+}
+
+// A dim that is stretched or new is a letter of the result alone.
+void asp_expand_rule(asp_rule_builder *b)
+{
+    const asp_type *x = asp_rule_type(b, 0), *y = asp_rule_result(b, 0);
+    uint32_t lead = y->rank - x->rank;
+    for (uint32_t d = 0; d < y->rank; d++) {
+        uint8_t c = asp_rule_letter(b, ASP_LETTER_SPLIT, y->dim[d]);
+        asp_rule_put(b, &b->rule->out[0][d], c);
+        if (d >= lead && asp_size_equal(x->dim[d - lead], y->dim[d]))
+            asp_rule_put(b, &b->rule->in[0][d - lead], c);
+    }
 }
 
 // The shape with the summed dims as 1.
@@ -109,6 +215,22 @@ void asp_sum_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *
     out_in[0] = asp_build_expand_to(b, asp_build_view(b, cotangent[0], &with_ones), &x);
 }
 
+void asp_sum_rule(asp_rule_builder *b)
+{
+    const asp_sum_attr *a = b->info->attr;
+    const asp_type *x = asp_rule_type(b, 0);
+    unsigned gone = 0;
+    for (uint32_t i = 0; i < a->dims.n; i++) gone |= 1u << a->dims.at[i];
+    for (uint32_t d = 0, o = 0; d < x->rank; d++) {
+        bool summed = gone >> d & 1;
+        asp_letter_kind kind = summed ? ASP_LETTER_SUM : ASP_LETTER_SPLIT;
+        uint8_t c = asp_rule_letter(b, kind, x->dim[d]);
+        asp_rule_put(b, &b->rule->in[0][d], c);
+        if (!summed) asp_rule_put(b, &b->rule->out[0][o], c);
+        if (!summed || a->keep) o++;
+    }
+}
+
 static asp_status want_repeat(const asp_infer *in)
 {
     const asp_repeat_attr *a = in->attr;
@@ -131,6 +253,25 @@ void asp_repeat_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_va
     out_in[0] = ASP_B1(b, sum_groups, ASP_ATTR(b, n, repeat), cotangent[0]);
 }
 
+// The dim a->dim of the longer side is (d times), the copies inside.
+static void repeat_rule(asp_rule_builder *b, const asp_type *shorter, asp_rule_dim *dims,
+                        asp_rule_dim *longer, asp_letter_kind copies)
+{
+    const asp_repeat_attr *a = b->info->attr;
+    for (uint32_t d = 0; d < shorter->rank; d++) {
+        uint8_t c = asp_rule_letter(b, ASP_LETTER_SPLIT, shorter->dim[d]);
+        asp_rule_put(b, &dims[d], c);
+        asp_rule_put(b, &longer[d], c);
+    }
+    uint8_t times = asp_rule_letter(b, copies, asp_size_num(b->g, a->times));
+    asp_rule_put(b, &longer[a->dim], times);
+}
+
+void asp_repeat_rule(asp_rule_builder *b)
+{
+    repeat_rule(b, asp_rule_type(b, 0), b->rule->in[0], b->rule->out[0], ASP_LETTER_SPLIT);
+}
+
 asp_status asp_sum_groups_infer(asp_infer *in)
 {
     const asp_repeat_attr *a = in->attr;
@@ -144,6 +285,11 @@ asp_status asp_sum_groups_infer(asp_infer *in)
 void asp_sum_groups_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     out_in[0] = ASP_B1(b, repeat, ASP_ATTR(b, n, repeat), cotangent[0]);
+}
+
+void asp_sum_groups_rule(asp_rule_builder *b)
+{
+    repeat_rule(b, asp_rule_result(b, 0), b->rule->out[0], b->rule->in[0], ASP_LETTER_SUM);
 }
 
 asp_status asp_shard_slice_infer(asp_infer *in)

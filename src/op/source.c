@@ -57,6 +57,9 @@ asp_status asp_shift_infer(asp_infer *in)
     return asp_result_like(in, 0);
 }
 
+// What stands next to a shard's edge lives on another rank.
+void asp_shift_rule(asp_rule_builder *b) { asp_rule_text(b, "...S->...S"); }
+
 asp_status asp_count_valid_infer(asp_infer *in)
 {
     ASP_TRY(asp_want_dtype(in, 0, ASP_I64));

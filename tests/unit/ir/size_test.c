@@ -66,11 +66,33 @@ static void evaluation_is_exact_or_refused(void **state)
     assert_int_equal(asp_size_div(g, S, asp_size_num(g, 0), &half), ASP_ERR_SHAPE);
 }
 
+static void division_as_expressions(void **state)
+{
+    (void)state;
+    asp_size S = asp_size_sym(g, "S"), B = asp_size_sym(g, "B"), q;
+    asp_size BS = asp_size_mul(g, B, S), two = asp_size_num(g, 2), half;
+    assert_int_equal(asp_size_div(g, BS, two, &half), ASP_OK);
+    assert_true(asp_size_divides(g, B, BS, &q) && asp_size_equal(q, S));
+    assert_true(asp_size_divides(g, two, asp_size_num(g, 8), &q));
+    assert_string_equal(asp_size_str(g, q), "4");
+    assert_true(asp_size_divides(g, B, half, &q));
+    assert_string_equal(asp_size_str(g, q), "S/2");
+    assert_true(asp_size_divides(g, q, half, &q) && asp_size_equal(q, B));
+    assert_false(asp_size_divides(g, two, S, &q));
+    assert_false(asp_size_divides(g, S, B, &q));
+    assert_false(asp_size_divides(g, asp_size_num(g, 3), asp_size_num(g, 8), &q));
+    assert_false(asp_size_divides(g, asp_size_num(g, 0), S, &q));
+    asp_size less = asp_size_sub(g, S, asp_size_num(g, 1));
+    assert_true(asp_size_divides(g, less, asp_size_mul(g, B, less), &q) && asp_size_equal(q, B));
+    assert_false(asp_size_divides(g, less, BS, &q));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_expressions_have_equal_handles),
         cmocka_unit_test(equal_numbers_are_not_equal_sizes),
+        cmocka_unit_test(division_as_expressions),
         cmocka_unit_test(evaluation_is_exact_or_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
