@@ -50,5 +50,6 @@ asp_status asp_gemm_prepare(asp_ctx *cx, const char *provider, asp_op op, const 
                             asp_gemm_plan *out_plan);
 int64_t asp_gemm_work_bytes(const asp_gemm_plan *plan, int n_threads);
 
-// The kernel: k->plan is an asp_gemm_plan, or NULL for the built-in provider at the best level.
-void asp_gemm_f32(const asp_kcall *k, asp_worker *w);
+// The kernels of kern.def: k->plan is an asp_gemm_plan, or NULL for the built-in provider at the
+// best level.
+asp_kernel asp_gemm_nt_f32, asp_gemm_nn_f32, asp_gemm_tn_f32;

@@ -97,7 +97,7 @@ const asp_kern_row *asp_kern_choose(asp_op op, asp_dtype dtype)
 asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
                             const char *gemm_provider, int n_threads, asp_kcall *call)
 {
-    if (row->fn == asp_gemm_f32) {
+    if (asp_ops[row->op].cost == ASP_COST_GEMM && !row->is_ref) {
         asp_gemm_plan *plan = ASP_NEW(a, asp_gemm_plan);
         ASP_TRY(asp_gemm_prepare(cx, gemm_provider, row->op, call, plan));
         call->plan = plan;

@@ -1,0 +1,159 @@
+// Matrix products: providers, the grid of chunks, the kernel.  Neighbours: gemm.h (contract),
+// gemm_isa.c and gemm_dnnl.c (who multiply), ref/gemm.c (f64).  SPDX-License-Identifier: Apache-2.0
+#include "kern/gemm_int.h"
+
+#ifndef ASP_HAVE_DNNL
+#define ASP_HAVE_DNNL 0
+#endif
+
+#define ENOUGH_CHUNKS 16 // for balance on a few threads
+#define LEAST_CHUNK 96   // rows or columns; below it packing is felt
+
+// ---- grid --------------------------------------------------------------------------------------
+
+static int64_t even_cut(int64_t n, int64_t parts, int64_t step)
+{
+    return asp_round_up(asp_ceil_div(n, parts), step);
+}
+
+void asp_gemm_grid(asp_gemm_plan *plan, int64_t max_m, int64_t max_n, int64_t step_m)
+{
+    int64_t parts_m = asp_ceil_div(plan->m, max_m), parts_n = asp_ceil_div(plan->n, max_n);
+    while (parts_m * parts_n < ENOUGH_CHUNKS) {
+        int64_t rows = plan->m / (parts_m + 1), cols = plan->n / (parts_n + 1);
+        if (rows >= cols && rows >= LEAST_CHUNK)
+            parts_m++;
+        else if (cols >= LEAST_CHUNK)
+            parts_n++;
+        else
+            break;
+    }
+    plan->chunk_m = even_cut(plan->m, parts_m, step_m);
+    plan->chunk_n = even_cut(plan->n, parts_n, 32);
+}
+
+// ---- built in ----------------------------------------------------------------------------------
+
+static void builtin_plan(asp_gemm_plan *plan)
+{
+    static const int64_t tile_rows[] = {4, 6, 14};
+    asp_gemm_grid(plan, 512, 512, tile_rows[plan->isa]);
+    int64_t strip_floats = asp_round_up(plan->chunk_n, ASP_GEMM_PAD);
+    if (plan->op == ASP_OP_gemm_tn) strip_floats += asp_round_up(plan->chunk_m + 14, ASP_GEMM_PAD);
+    plan->thread_bytes = ASP_GEMM_KC * strip_floats * (int64_t)sizeof(float);
+}
+
+static void builtin_run(const asp_gemm_plan *plan, const asp_gemm_chunk *chunk)
+{
+#if defined(__x86_64__)
+    static asp_gemm_chunk_fn *const levels[] = {asp_gemm_chunk_generic, asp_gemm_chunk_avx2,
+                                                asp_gemm_chunk_avx512};
+    levels[plan->isa](chunk);
+#else
+    (void)plan;
+    asp_gemm_chunk_generic(chunk);
+#endif
+}
+
+static const asp_gemm_provider builtin = {"builtin", builtin_plan, builtin_run};
+
+// ---- providers ---------------------------------------------------------------------------------
+
+static const asp_gemm_provider *const providers[] = {
+#if ASP_HAVE_DNNL
+    &asp_gemm_onednn,
+#endif
+    &builtin,
+};
+
+const char *asp_gemm_provider_name(int i)
+{
+    return i < (int)ASP_COUNT_OF(providers) ? providers[i]->name : NULL;
+}
+
+static const asp_gemm_provider *find_provider(const char *name)
+{
+    if (!name) return providers[0];
+    for (size_t i = 0; i < ASP_COUNT_OF(providers); i++)
+        if (!strcmp(providers[i]->name, name)) return providers[i];
+    return NULL;
+}
+
+static void plan_shape(asp_gemm_plan *plan, asp_op op, const asp_kcall *k)
+{
+    const asp_tensor *a = &k->in[0], *c = &k->out[0];
+    plan->op = op;
+    plan->isa = asp_isa_best();
+    plan->m = asp_tensor_rows(c);
+    plan->n = c->dim[c->rank - 1];
+    plan->k = op == ASP_OP_gemm_tn ? asp_tensor_rows(a) : a->dim[a->rank - 1];
+    plan->provider->plan(plan);
+}
+
+asp_status asp_gemm_prepare(asp_ctx *cx, const char *provider, asp_op op, const asp_kcall *call,
+                            asp_gemm_plan *out_plan)
+{
+    const asp_gemm_provider *p = find_provider(provider);
+    if (!p)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "matrix products: no provider \"%s\" in this build; use %s%s", provider,
+                        providers[0]->name, ASP_HAVE_DNNL ? " or builtin" : "");
+    *out_plan = (asp_gemm_plan){.provider = p};
+    plan_shape(out_plan, op, call);
+    return ASP_OK;
+}
+
+int64_t asp_gemm_work_bytes(const asp_gemm_plan *plan, int n_threads)
+{
+    return plan->thread_bytes * n_threads;
+}
+
+// ---- the kernels -------------------------------------------------------------------------------
+
+// The call's plan, or the built-in one made here: it is a few divisions.
+static asp_gemm_plan plan_of(asp_op op, const asp_kcall *k)
+{
+    if (k->plan) return *(const asp_gemm_plan *)k->plan;
+    asp_gemm_plan plan = {.provider = &builtin};
+    plan_shape(&plan, op, k);
+    return plan;
+}
+
+static void run(asp_op op, const asp_kcall *k, asp_worker *w)
+{
+    const asp_gemm_plan plan = plan_of(op, k);
+    const int64_t grid_n = asp_ceil_div(plan.n, plan.chunk_n);
+    const int64_t n_chunks = grid_n * asp_ceil_div(plan.m, plan.chunk_m);
+    const bool a_by_k = op == ASP_OP_gemm_tn, b_by_k = op != ASP_OP_gemm_nt;
+    const int64_t lda = a_by_k ? plan.m : plan.k, ldb = b_by_k ? plan.n : plan.k;
+    for (int64_t i; (i = asp_team_next(w, n_chunks)) >= 0;) {
+        const int64_t m0 = i / grid_n * plan.chunk_m, n0 = i % grid_n * plan.chunk_n;
+        asp_gemm_chunk chunk = {
+            .op = op,
+            .m = asp_min(plan.chunk_m, plan.m - m0),
+            .n = asp_min(plan.chunk_n, plan.n - n0),
+            .k = plan.k,
+            .a = (const float *)k->in[0].data + (a_by_k ? m0 : m0 * lda),
+            .b = (const float *)k->in[1].data + (b_by_k ? n0 : n0 * ldb),
+            .c = (float *)k->out[0].data + m0 * plan.n + n0,
+            .lda = lda,
+            .ldb = ldb,
+            .ldc = plan.n,
+            .scratch = (char *)k->work + w->thread * plan.thread_bytes,
+        };
+        plan.provider->run(&plan, &chunk);
+    }
+}
+
+static int64_t work_of(asp_op op, const asp_kcall *k, int n_threads)
+{
+    const asp_gemm_plan plan = plan_of(op, k);
+    return asp_gemm_work_bytes(&plan, n_threads);
+}
+
+void asp_gemm_nt_f32(const asp_kcall *k, asp_worker *w) { run(ASP_OP_gemm_nt, k, w); }
+void asp_gemm_nn_f32(const asp_kcall *k, asp_worker *w) { run(ASP_OP_gemm_nn, k, w); }
+void asp_gemm_tn_f32(const asp_kcall *k, asp_worker *w) { run(ASP_OP_gemm_tn, k, w); }
+int64_t asp_gemm_nt_f32_work(const asp_kcall *k, int n) { return work_of(ASP_OP_gemm_nt, k, n); }
+int64_t asp_gemm_nn_f32_work(const asp_kcall *k, int n) { return work_of(ASP_OP_gemm_nn, k, n); }
+int64_t asp_gemm_tn_f32_work(const asp_kcall *k, int n) { return work_of(ASP_OP_gemm_tn, k, n); }

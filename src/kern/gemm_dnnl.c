@@ -1,0 +1,41 @@
+// The oneDNN provider, versions 2 and 3: dnnl_sgemm, the same in both, which wants no primitives,
+// no scratchpad of ours and no reordered weights.  Neighbours: gemm.c (grid), gemm_isa.c (the other
+// provider).  SPDX-License-Identifier: Apache-2.0
+#include "kern/gemm_int.h"
+
+#if defined(ASP_HAVE_DNNL) && ASP_HAVE_DNNL
+#include <dlfcn.h>
+#include <oneapi/dnnl/dnnl.h>
+
+static void dnnl_plan(asp_gemm_plan *plan)
+{
+    asp_gemm_grid(plan, 512, 1024, 48);
+    plan->thread_bytes = 0;
+}
+
+// oneDNN runs on OpenMP: the calling thread, which is one of a team already, wants a region of one.
+// The setting is per thread.  The runtime library that oneDNN brought is asked by name, so that
+// this file needs no OpenMP of its compiler.
+static void use_one_thread(void)
+{
+    union {
+        void *object;
+        void (*function)(int);
+    } set = {dlsym(RTLD_DEFAULT, "omp_set_num_threads")};
+    if (set.object) set.function(1);
+}
+
+static void dnnl_run(const asp_gemm_plan *plan, const asp_gemm_chunk *g)
+{
+    (void)plan;
+    use_one_thread();
+    dnnl_status_t s =
+        dnnl_sgemm(g->op == ASP_OP_gemm_tn ? 'T' : 'N', g->op == ASP_OP_gemm_nt ? 'T' : 'N', g->m,
+                   g->n, g->k, 1.0f, g->a, g->lda, g->b, g->ldb, 0.0f, g->c, g->ldc);
+    ASP_CHECK(s == dnnl_success);
+}
+
+const asp_gemm_provider asp_gemm_onednn = {"onednn", dnnl_plan, dnnl_run};
+#else
+typedef int asp_gemm_dnnl_is_empty; // a translation unit is not empty
+#endif
