@@ -1,0 +1,201 @@
+// pass/fuse.c: group row-wise nodes into row programs, which run in one pass over memory.
+//
+//   %1 : f32[B, S, 8] = mul %x, %x                              %1 ... group 1
+//   %2 : f32[B, S, 1] = sum %1 {dims = [2], keep = true}   ->   %2 ... group 1
+//   %3 : f32[B, S, 8] = mul %x, %2                              %3 ... group 1
+//
+// A group has a domain, rows x cols: the leading dims and the last dim of its widest values.
+// Relative to it every value is FULL (the domain), ROW (last dim 1), VECTOR (the last dim alone) or
+// NUMBER.  The walk goes once down the list.  A node joins the open group of its operands, merging
+// them when there are several; a node outside that reads a value of a group closes it, so that a
+// group can run where its last member stands: all it reads comes before, all that reads it comes
+// after.  Members are then moved there.  Pointwise ops, sums over the last dim, sums over the rows
+// and broadcasts can be members, in f32; a value summed over the rows is ready only when the
+// program has ended, so reading it closes the group as well.  Values read by members alone never
+// reach memory.  O(nodes).  Neighbours: kern/rowprog.h (what runs it), run/program.c (who builds
+// it).  SPDX-License-Identifier: Apache-2.0
+#include "pass/fuse.h"
+
+#define NONE UINT32_MAX
+#define MAX_MEMBERS 60 // three values each at most: below ASP_ROW_MAX_VALS
+
+static_assert(MAX_MEMBERS * 4 < ASP_ROW_MAX_VALS, "a group must fit a program");
+
+typedef struct group {
+    uint32_t parent; // union-find; itself when it is a root
+    bool closed;
+    asp_type domain;
+    uint32_t n_members;
+    asp_node last; // where it runs
+} group;
+
+typedef struct fuser {
+    asp_graph *g;
+    asp_arena *scratch;
+    ASP_VEC(group) groups;
+    uint32_t *group_of; // by node; NONE = alone
+} fuser;
+
+bool asp_row_kind(asp_graph *g, const asp_type *domain, const asp_type *t, asp_rowkind *out_kind)
+{
+    asp_size one = asp_size_num(g, 1);
+    uint32_t last = domain->rank - 1;
+    if (t->dtype != domain->dtype) return false;
+    *out_kind = ASP_ROW_FULL;
+    if (asp_type_equal(t, domain)) return true;
+    *out_kind = ASP_ROW_NUMBER;
+    if (t->rank == 0) return true;
+    *out_kind = ASP_ROW_VECTOR;
+    if (t->rank == 1 && asp_size_equal(t->dim[0], domain->dim[last])) return true;
+    *out_kind = ASP_ROW_ROW;
+    bool row = t->rank == domain->rank && asp_size_equal(t->dim[last], one);
+    for (uint32_t d = 0; row && d < last; d++) row = asp_size_equal(t->dim[d], domain->dim[d]);
+    return row;
+}
+
+asp_row_member asp_row_member_of(const asp_graph *g, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(g, n);
+    asp_rowop op;
+    if (info->op == ASP_OP_expand) return ASP_MEMBER_POINTWISE;
+    if (asp_op_has(info->op, ASP_POINTWISE))
+        return asp_rowop_of(info->op, &op) ? ASP_MEMBER_POINTWISE : ASP_MEMBER_NO;
+    if (info->op != ASP_OP_sum) return ASP_MEMBER_NO;
+    const asp_sum_attr *a = info->attr;
+    uint32_t rank = asp_val_type(g, info->in[0])->rank;
+    if (rank < 2) return ASP_MEMBER_NO;
+    if (a->keep)
+        return a->dims.n == 1 && a->dims.at[0] == (int64_t)rank - 1 ? ASP_MEMBER_SUM_COLS
+                                                                    : ASP_MEMBER_NO;
+    bool leading = a->dims.n == rank - 1;
+    for (uint32_t i = 0; leading && i < a->dims.n; i++) leading = a->dims.at[i] == i;
+    return leading ? ASP_MEMBER_SUM_ROWS : ASP_MEMBER_NO;
+}
+
+bool asp_row_domain(asp_graph *g, asp_node n, asp_type *out_domain)
+{
+    const asp_node_info *info = asp_node_at(g, n);
+    asp_row_member member = asp_row_member_of(g, n);
+    if (member == ASP_MEMBER_NO) return false;
+    *out_domain = *asp_val_type(g, member == ASP_MEMBER_POINTWISE ? info->first : info->in[0]);
+    if (out_domain->dtype != ASP_F32 || out_domain->rank < 2) return false;
+    asp_rowkind kind;
+    for (uint32_t i = 0; i < info->n_in; i++)
+        if (!asp_row_kind(g, out_domain, asp_val_type(g, info->in[i]), &kind)) return false;
+    return true;
+}
+
+bool asp_row_join(asp_graph *g, const asp_type *a, const asp_type *b, asp_type *out_domain)
+{
+    asp_rowkind kind;
+    if (asp_row_kind(g, a, b, &kind) && (kind == ASP_ROW_FULL || kind == ASP_ROW_ROW))
+        *out_domain = *a;
+    else if (asp_row_kind(g, b, a, &kind) && kind == ASP_ROW_ROW)
+        *out_domain = *b;
+    else
+        return false;
+    return true;
+}
+
+static uint32_t root(fuser *f, uint32_t i)
+{
+    while (f->groups.at[i].parent != i) {
+        f->groups.at[i].parent = f->groups.at[f->groups.at[i].parent].parent;
+        i = f->groups.at[i].parent;
+    }
+    return i;
+}
+
+static uint32_t group_of_val(fuser *f, asp_val v)
+{
+    uint32_t i = f->group_of[asp_val_at(f->g, v)->node.i];
+    return i == NONE ? NONE : root(f, i);
+}
+
+static uint32_t open_group(fuser *f, const asp_type *domain)
+{
+    ASP_PUSH(f->scratch, &f->groups, (group){.parent = f->groups.n, .domain = *domain});
+    return f->groups.n - 1;
+}
+
+static void merge(fuser *f, uint32_t into, uint32_t from)
+{
+    f->groups.at[from].parent = into;
+    f->groups.at[into].n_members += f->groups.at[from].n_members;
+}
+
+// May the node, whose own domain is given, live in group c?  A sum over rows is ready only when its
+// program has ended.
+static bool fits(fuser *f, asp_val operand, uint32_t c, uint32_t n_members, asp_type *domain)
+{
+    const group *p = &f->groups.at[c];
+    if (p->closed || p->n_members + n_members > MAX_MEMBERS) return false;
+    if (asp_row_member_of(f->g, asp_val_at(f->g, operand)->node) == ASP_MEMBER_SUM_ROWS)
+        return false;
+    return asp_row_join(f->g, domain, &p->domain, domain);
+}
+
+static void join(fuser *f, asp_node n, asp_type domain)
+{
+    const asp_node_info *info = asp_node_at(f->g, n);
+    uint32_t own = NONE, n_members = 1;
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        uint32_t c = group_of_val(f, info->in[i]);
+        if (c == NONE || c == own || !fits(f, info->in[i], c, n_members, &domain)) continue;
+        n_members += f->groups.at[c].n_members;
+        if (own == NONE)
+            own = c;
+        else
+            merge(f, own, c);
+    }
+    if (own == NONE) own = open_group(f, &domain);
+    group *p = &f->groups.at[own];
+    p->domain = domain;
+    p->n_members++;
+    p->last = n;
+    f->group_of[n.i] = own;
+}
+
+static void close_what_is_read_from_outside(fuser *f, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(f->g, n);
+    uint32_t own = f->group_of[n.i] == NONE ? NONE : root(f, f->group_of[n.i]);
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        uint32_t c = group_of_val(f, info->in[i]);
+        if (c != NONE && c != own) f->groups.at[c].closed = true;
+        bool after_end =
+            asp_row_member_of(f->g, asp_val_at(f->g, info->in[i])->node) == ASP_MEMBER_SUM_ROWS;
+        ASP_ASSERT(!(after_end && c != NONE && c == own));
+    }
+}
+
+// Numbers the groups in the order in which they run and moves members to the place of the last one;
+// single nodes stay alone.
+static uint32_t place_members(fuser *f)
+{
+    uint32_t *number = ASP_NEW_ARRAY(f->scratch, uint32_t, f->groups.n + 1), n_groups = 0;
+    for (uint32_t i = 0; i < f->groups.n; i++)
+        if (root(f, i) == i && f->groups.at[i].n_members > 1) number[i] = ++n_groups;
+    for (asp_node n = f->g->head, next; n.i; n = next) {
+        next = asp_node_at(f->g, n)->next;
+        uint32_t own = f->group_of[n.i] == NONE ? NONE : root(f, f->group_of[n.i]);
+        asp_node_at(f->g, n)->group = own == NONE ? 0 : number[own];
+        if (own != NONE && number[own] && n.i != f->groups.at[own].last.i)
+            asp_graph_move_before(f->g, n, f->groups.at[own].last);
+    }
+    return n_groups;
+}
+
+asp_status asp_pass_fuse(asp_pass *px, asp_graph *g)
+{
+    fuser f = {.g = g, .scratch = px->scratch};
+    f.group_of = ASP_NEW_ARRAY(px->scratch, uint32_t, g->nodes.n);
+    for (uint32_t i = 0; i < g->nodes.n; i++) f.group_of[i] = NONE;
+    ASP_FOR_NODES (g, n) {
+        asp_type domain;
+        if (asp_row_domain(g, n, &domain)) join(&f, n, domain);
+        close_what_is_read_from_outside(&f, n);
+    }
+    px->changes += place_members(&f);
+    return ASP_OK;
+}
