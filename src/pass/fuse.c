@@ -24,6 +24,7 @@ static_assert(MAX_MEMBERS * 4 < ASP_ROW_MAX_VALS, "a group must fit a program");
 typedef struct group {
     uint32_t parent; // union-find; itself when it is a root
     bool closed;
+    bool has_sum; // its domain is fixed by a sum
     asp_type domain;
     uint32_t n_members;
     asp_node last; // where it runs
@@ -122,26 +123,48 @@ static void merge(fuser *f, uint32_t into, uint32_t from)
 {
     f->groups.at[from].parent = into;
     f->groups.at[into].n_members += f->groups.at[from].n_members;
+    f->groups.at[into].has_sum |= f->groups.at[from].has_sum;
 }
 
-// May the node, whose own domain is given, live in group c?  A sum over rows is ready only when its
-// program has ended.
-static bool fits(fuser *f, asp_val operand, uint32_t c, uint32_t n_members, asp_type *domain)
+static bool is_sum_rows(fuser *f, asp_val v)
+{
+    return asp_row_member_of(f->g, asp_val_at(f->g, v)->node) == ASP_MEMBER_SUM_ROWS;
+}
+
+// Does n read a sum over rows of group c?  It is ready only when c has ended, so n cannot live
+// there.
+static bool reads_end_of(fuser *f, asp_node n, uint32_t c)
+{
+    const asp_node_info *info = asp_node_at(f->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++)
+        if (is_sum_rows(f, info->in[i]) && group_of_val(f, info->in[i]) == c) return true;
+    return false;
+}
+
+// May n, with a group of n_members over *domain so far, live in group c too?  Sums fix the domain:
+// theirs is what they sum.
+static bool fits(fuser *f, asp_node n, uint32_t c, uint32_t n_members, asp_type *domain)
 {
     const group *p = &f->groups.at[c];
-    if (p->closed || p->n_members + n_members > MAX_MEMBERS) return false;
-    if (asp_row_member_of(f->g, asp_val_at(f->g, operand)->node) == ASP_MEMBER_SUM_ROWS)
+    asp_type joined;
+    if (p->closed || p->n_members + n_members > MAX_MEMBERS || reads_end_of(f, n, c)) return false;
+    if (!asp_row_join(f->g, domain, &p->domain, &joined)) return false;
+    bool sum = asp_row_member_of(f->g, n) != ASP_MEMBER_POINTWISE;
+    if (sum && !asp_type_equal(&joined, asp_val_type(f->g, asp_node_at(f->g, n)->in[0])))
         return false;
-    return asp_row_join(f->g, domain, &p->domain, domain);
+    if (p->has_sum && !asp_type_equal(&joined, &p->domain)) return false;
+    *domain = joined;
+    return true;
 }
 
 static void join(fuser *f, asp_node n, asp_type domain)
 {
     const asp_node_info *info = asp_node_at(f->g, n);
+    bool sum = asp_row_member_of(f->g, n) != ASP_MEMBER_POINTWISE;
     uint32_t own = NONE, n_members = 1;
     for (uint32_t i = 0; i < info->n_in; i++) {
         uint32_t c = group_of_val(f, info->in[i]);
-        if (c == NONE || c == own || !fits(f, info->in[i], c, n_members, &domain)) continue;
+        if (c == NONE || c == own || !fits(f, n, c, n_members, &domain)) continue;
         n_members += f->groups.at[c].n_members;
         if (own == NONE)
             own = c;
@@ -151,6 +174,7 @@ static void join(fuser *f, asp_node n, asp_type domain)
     if (own == NONE) own = open_group(f, &domain);
     group *p = &f->groups.at[own];
     p->domain = domain;
+    p->has_sum |= sum;
     p->n_members++;
     p->last = n;
     f->group_of[n.i] = own;
@@ -173,15 +197,19 @@ static void close_what_is_read_from_outside(fuser *f, asp_node n)
 // single nodes stay alone.
 static uint32_t place_members(fuser *f)
 {
-    uint32_t *number = ASP_NEW_ARRAY(f->scratch, uint32_t, f->groups.n + 1), n_groups = 0;
-    for (uint32_t i = 0; i < f->groups.n; i++)
-        if (root(f, i) == i && f->groups.at[i].n_members > 1) number[i] = ++n_groups;
-    for (asp_node n = f->g->head, next; n.i; n = next) {
-        next = asp_node_at(f->g, n)->next;
+    uint32_t *number = ASP_NEW_ARRAY(f->scratch, uint32_t, f->groups.n + 1), n_groups = 0,
+             n_nodes = 0;
+    asp_node *order = ASP_NEW_ARRAY(f->scratch, asp_node, f->g->n_nodes);
+    ASP_FOR_NODES (f->g, n) {
         uint32_t own = f->group_of[n.i] == NONE ? NONE : root(f, f->group_of[n.i]);
-        asp_node_at(f->g, n)->group = own == NONE ? 0 : number[own];
-        if (own != NONE && number[own] && n.i != f->groups.at[own].last.i)
-            asp_graph_move_before(f->g, n, f->groups.at[own].last);
+        if (own != NONE && f->groups.at[own].n_members > 1) order[n_nodes++] = n;
+        if (own != NONE && f->groups.at[own].n_members > 1 && f->groups.at[own].last.i == n.i)
+            number[own] = ++n_groups;
+    }
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        uint32_t own = root(f, f->group_of[order[i].i]);
+        asp_node_at(f->g, order[i])->group = number[own];
+        asp_graph_move_before(f->g, order[i], f->groups.at[own].last);
     }
     return n_groups;
 }

@@ -102,7 +102,9 @@ asp_status asp_pass_grad(asp_pass *px, asp_graph *g)
     mark_needs(&s);
     asp_node last = g->tail;
     asp_type scalar = *asp_val_type(g, loss);
-    s.cotangent[loss.i] = asp_build_constant(&s.b, 1.0 / (double)g->ranks, &scalar);
+    asp_val seed = asp_build_constant(&s.b, 1.0 / (double)g->ranks, &scalar);
+    asp_graph_name(g, seed, ASP_SEED_NAME);
+    s.cotangent[loss.i] = seed;
     for (asp_node n = last; n.i; n = asp_node_at(g, n)->prev) ASP_TRY(step_back(&s, n));
     add_outputs(&s, last);
     px->changes++;

@@ -52,6 +52,10 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
 #define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
 #define ASP_PIPELINE_PLAN "remat,fuse,schedule"
 
+// The name of the value at which the backward starts: the cotangent of the loss.  What depends on
+// it is backward.
+#define ASP_SEED_NAME "seed"
+
 // For passes that rewire many values at once: map[v.i] = the value to read instead of v (none: v
 // itself).  Applies to all operands and outputs in one sweep.
 void asp_graph_rewire(asp_graph *g, const asp_val *map);

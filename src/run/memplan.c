@@ -1,0 +1,290 @@
+// The memory plan: which storage each value has, how long it lives, where it lies.  Exact before
+// anything runs.
+//
+// A rank's memory is one block: parameters | gradients | optimizer states | inputs | arena.  The
+// arena holds everything with a limited life: activations, cotangents, scratch; flow/pack.h lays it
+// out.  Views share their operand's storage; values that only a row program sees have none;
+// gradients of parameters are written straight into the gradient slab.  Exchanges block until every
+// peer has read (comm/comm.h), so an operand need not outlive its step.  Neighbours: program.c
+// (steps), executor.c. SPDX-License-Identifier: Apache-2.0
+#include "flow/pack.h"
+#include "run/run_int.h"
+
+#include <stdlib.h>
+
+static const char *const kind_names[] = {"parameters", "gradients",   "optimizer",
+                                         "inputs",     "activations", "workspace"};
+const char *asp_mem_kind_name(asp_mem_kind k) { return kind_names[k]; }
+
+static uint32_t new_storage(asp_planner *p, asp_mem_kind kind, int64_t bytes, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    ASP_PUSH(&p->scratch, &p->storages,
+             (asp_storage){.kind = kind,
+                           .bytes = bytes,
+                           .place = ASP_NOWHERE,
+                           .loc = info->loc,
+                           .op = asp_ops[info->op].name});
+    return p->storages.n - 1;
+}
+
+static int64_t bytes_of(const asp_tensor *t)
+{
+    return asp_tensor_count(t) * asp_dtypes[t->dtype].bytes;
+}
+
+static asp_status add_param(asp_planner *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    const asp_param_attr *a = info->attr;
+    asp_plan *plan = p->plan;
+    asp_tensor t;
+    ASP_TRY(asp_planner_tensor(p, info->first, &t));
+    if (plan->params.n && t.dtype != plan->dtype)
+        return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                        "parameter %s is %s but others are %s; one dtype is wanted", a->name,
+                        asp_dtypes[t.dtype].name, asp_dtypes[plan->dtype].name);
+    plan->dtype = t.dtype;
+    asp_plan_param param = {.name = asp_copy_str(&plan->arena, a->name),
+                            .init = asp_copy_str(&plan->arena, a->init),
+                            .std = a->std,
+                            .count = asp_tensor_count(&t),
+                            .offset = plan->slab_count,
+                            .rank = t.rank};
+    memcpy(param.dim, t.dim, sizeof t.dim);
+    ASP_PUSH(&plan->arena, &plan->params, param);
+    p->storage_of[info->first.i] = new_storage(p, ASP_MEM_PARAM, bytes_of(&t), n);
+    p->storages.at[p->storages.n - 1].place = param.offset * asp_dtypes[t.dtype].bytes;
+    plan->slab_count += asp_round_up(param.count, ASP_PACK_ALIGN / asp_dtypes[t.dtype].bytes);
+    return ASP_OK;
+}
+
+static asp_status add_input(asp_planner *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    const asp_input_attr *a = info->attr;
+    asp_tensor t;
+    ASP_TRY(asp_planner_tensor(p, info->first, &t));
+    asp_plan_input input = {.name = asp_copy_str(&p->plan->arena, a->name),
+                            .role = asp_copy_str(&p->plan->arena, a->role),
+                            .dtype = t.dtype,
+                            .rank = t.rank,
+                            .bytes = bytes_of(&t)};
+    memcpy(input.dim, t.dim, sizeof t.dim);
+    ASP_PUSH(&p->plan->arena, &p->plan->inputs, input);
+    p->storage_of[info->first.i] = new_storage(p, ASP_MEM_INPUT, input.bytes, n);
+    return ASP_OK;
+}
+
+// read_outside[v]: v is read by another step than the one that makes it, or leaves the graph.
+static bool *find_read_outside(asp_planner *p)
+{
+    bool *outside = ASP_NEW_ARRAY(&p->scratch, bool, p->g->vals.n);
+    ASP_FOR_NODES (p->g, n) {
+        const asp_node_info *info = asp_node_at(p->g, n);
+        for (uint32_t i = 0; i < info->n_in; i++) {
+            uint32_t maker = asp_val_node(p->g, info->in[i])->group;
+            outside[info->in[i].i] |= maker == 0 || maker != info->group;
+        }
+    }
+    for (uint32_t i = 0; i < p->g->outputs.n; i++) outside[p->g->outputs.at[i].val.i] = true;
+    return outside;
+}
+
+static asp_status add_values(asp_planner *p, asp_node n, const bool *read_outside)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    if (asp_op_has(info->op, ASP_ALIAS)) {
+        p->storage_of[info->first.i] = p->storage_of[info->in[0].i];
+        return ASP_OK;
+    }
+    for (uint32_t i = 0; i < info->n_out; i++) {
+        asp_val v = asp_node_result(p->g, n, i);
+        if (info->group && !read_outside[v.i]) continue;
+        asp_tensor t;
+        ASP_TRY(asp_planner_tensor(p, v, &t));
+        p->storage_of[v.i] = new_storage(p, ASP_MEM_ACTIVATION, bytes_of(&t), n);
+    }
+    return ASP_OK;
+}
+
+static asp_plan_param *find_param(asp_plan *plan, const asp_map *index, const char *name)
+{
+    uint32_t i = asp_map_find(index, name, strlen(name));
+    return i == UINT32_MAX ? NULL : &plan->params.at[i];
+}
+
+// A gradient that is another one's storage too, a parameter or an input cannot be written into its
+// slab: no pass makes one today.
+static asp_status bind_outputs(asp_planner *p)
+{
+    asp_plan *plan = p->plan;
+    asp_map index;
+    asp_map_init(&index, &p->scratch);
+    for (uint32_t i = 0; i < plan->params.n; i++) {
+        bool added;
+        asp_map_add(&index, plan->params.at[i].name, strlen(plan->params.at[i].name), &added);
+        if (!added)
+            return asp_fail(p->cx, ASP_ERR_INPUT, "two parameters are named %s",
+                            plan->params.at[i].name);
+    }
+    for (uint32_t i = 0; i < p->g->outputs.n; i++) {
+        const asp_output *o = &p->g->outputs.at[i];
+        asp_plan_param *param = find_param(plan, &index, o->name);
+        if (!param) continue;
+        asp_storage *s = &p->storages.at[p->storage_of[o->val.i]];
+        if (s->kind != ASP_MEM_ACTIVATION)
+            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                            "the gradient of %s is not a value of its own", o->name);
+        s->kind = ASP_MEM_GRAD;
+        s->place = plan->slab_offset[ASP_SLAB_GRAD] + param->offset * asp_dtypes[plan->dtype].bytes;
+    }
+    return ASP_OK;
+}
+
+// Steps read and write the storages of their places; what leaves the graph lives to the end.
+static void find_lives(asp_planner *p)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->plan->steps.n; i++) {
+        asp_step *s = &p->plan->steps.at[i];
+        for (int k = 0; k < s->n_places && !s->places; k++, at++) {
+            asp_storage *x = &p->storages.at[p->step_storage.at[at]];
+            if (!x->lives) x->first = i;
+            x->lives = true;
+            x->last = i;
+        }
+    }
+    for (uint32_t i = 0; i < p->g->outputs.n; i++)
+        p->storages.at[p->storage_of[p->g->outputs.at[i].val.i]].last = p->plan->steps.n - 1;
+}
+
+// d(logits) may take the place of the logits, the largest values there are, when nothing reads
+// those later.
+static void reuse_in_place(asp_planner *p)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->plan->steps.n; i++) {
+        asp_step *s = &p->plan->steps.at[i];
+        if (s->places) continue;
+        uint32_t *storages = &p->step_storage.at[at];
+        at += (uint32_t)s->n_places;
+        if (strcmp(s->op, asp_ops[ASP_OP_nll_grad].name) != 0) continue;
+        asp_storage *x = &p->storages.at[storages[0]], *y = &p->storages.at[storages[4]];
+        if (x->kind != ASP_MEM_ACTIVATION || y->kind != ASP_MEM_ACTIVATION || x->last != i ||
+            x->bytes != y->bytes)
+            continue;
+        x->last = y->last;
+        for (uint32_t k = 0; k < p->step_storage.n; k++)
+            if (p->step_storage.at[k] == storages[4] && &p->step_storage.at[k] != &storages[4])
+                p->step_storage.at[k] = storages[0];
+        y->lives = false;
+        storages[4] = storages[0];
+    }
+}
+
+static asp_status lay_out_arena(asp_planner *p)
+{
+    asp_plan *plan = p->plan;
+    uint32_t n = 0;
+    asp_block_life *blocks = ASP_NEW_ARRAY(&p->scratch, asp_block_life, p->storages.n);
+    uint32_t *storage = ASP_NEW_ARRAY(&p->scratch, uint32_t, p->storages.n);
+    for (uint32_t i = 1; i < p->storages.n; i++) {
+        const asp_storage *s = &p->storages.at[i];
+        if (!s->lives || (s->kind != ASP_MEM_ACTIVATION && s->kind != ASP_MEM_WORKSPACE)) continue;
+        storage[n] = i;
+        blocks[n++] = (asp_block_life){.bytes = s->bytes, .first = s->first, .last = s->last};
+    }
+    asp_pack_result r;
+    ASP_TRY(asp_pack(&p->scratch, blocks, n, plan->steps.n, &r));
+    for (uint32_t i = 0; i < n; i++)
+        p->storages.at[storage[i]].place = plan->arena_offset + blocks[i].offset;
+    plan->report.arena_bytes = r.height;
+    plan->report.max_live_bytes = r.max_live;
+    const asp_step *s = &plan->steps.at[r.at_step];
+    plan->report.peak_at =
+        asp_printf(&plan->arena, "%s: %s (step %u of %u)", *s->loc ? s->loc : "program", s->op,
+                   r.at_step + 1, plan->steps.n);
+    for (uint32_t i = 1; i < p->storages.n; i++) {
+        const asp_storage *x = &p->storages.at[i];
+        bool here = x->lives && x->first <= r.at_step && r.at_step <= x->last;
+        if (!here || (x->kind != ASP_MEM_ACTIVATION && x->kind != ASP_MEM_WORKSPACE)) continue;
+        plan->report.bytes_by_kind[x->kind] += asp_round_up(x->bytes, ASP_PACK_ALIGN);
+        asp_live live = {.loc = x->loc, .op = x->op, .bytes = x->bytes, .kind = x->kind};
+        int at =
+            plan->report.n_largest < ASP_MAX_LIVE ? plan->report.n_largest++ : ASP_MAX_LIVE - 1;
+        if (at == ASP_MAX_LIVE - 1 && plan->report.largest[at].bytes >= live.bytes) continue;
+        for (; at > 0 && plan->report.largest[at - 1].bytes < live.bytes; at--)
+            plan->report.largest[at] = plan->report.largest[at - 1];
+        plan->report.largest[at] = live;
+    }
+    for (int i = 0; i < plan->report.n_largest; i++) { // the graph may die before the plan
+        plan->report.largest[i].loc = asp_copy_str(&plan->arena, plan->report.largest[i].loc);
+    }
+    return ASP_OK;
+}
+
+static void resolve_places(asp_planner *p)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->plan->steps.n; i++) {
+        asp_step *s = &p->plan->steps.at[i];
+        if (p->step_work.at[i]) s->work = p->storages.at[p->step_work.at[i]].place;
+        if (s->places) continue;
+        s->places = ASP_NEW_ARRAY(&p->plan->arena, int64_t, s->n_places);
+        for (int k = 0; k < s->n_places; k++, at++) {
+            s->places[k] = p->storages.at[p->step_storage.at[at]].place;
+            ASP_CHECK(s->places[k] >= 0);
+        }
+    }
+}
+
+// The parts before the arena, one behind the other.
+static void lay_out_fixed(asp_planner *p)
+{
+    asp_plan *plan = p->plan;
+    int64_t at = 0, slab = plan->slab_count * asp_dtypes[plan->dtype].bytes;
+    for (int i = 0; i < 4; i++) {
+        bool absent = i >= ASP_SLAB_M && !plan->options.optimizer;
+        plan->slab_offset[i] = absent ? ASP_NOWHERE : at;
+        if (!absent) at += slab;
+    }
+    plan->report.bytes_by_kind[ASP_MEM_PARAM] = plan->report.bytes_by_kind[ASP_MEM_GRAD] = slab;
+    plan->report.bytes_by_kind[ASP_MEM_OPTIMIZER] = plan->options.optimizer ? 2 * slab : 0;
+    uint32_t next = 0;
+    for (uint32_t i = 1; i < p->storages.n; i++) {
+        asp_storage *s = &p->storages.at[i];
+        if (s->kind != ASP_MEM_INPUT) continue;
+        s->place = plan->inputs.at[next++].offset = at;
+        at += asp_round_up(s->bytes, ASP_PACK_ALIGN);
+        plan->report.bytes_by_kind[ASP_MEM_INPUT] += s->bytes;
+    }
+    plan->arena_offset = asp_round_up(at, 4096);
+}
+
+asp_status asp_planner_place(asp_planner *p)
+{
+    find_lives(p);
+    reuse_in_place(p);
+    ASP_TRY(lay_out_arena(p));
+    resolve_places(p);
+    p->plan->report.rank_bytes = p->plan->arena_offset + p->plan->report.arena_bytes;
+    return ASP_OK;
+}
+
+asp_status asp_planner_assign_storages(asp_planner *p)
+{
+    const bool *outside = find_read_outside(p);
+    p->plan->dtype = ASP_F32;
+    ASP_FOR_NODES (p->g, n) {
+        asp_op op = asp_node_at(p->g, n)->op;
+        if (op == ASP_OP_param)
+            ASP_TRY(add_param(p, n));
+        else if (op == ASP_OP_input)
+            ASP_TRY(add_input(p, n));
+        else
+            ASP_TRY(add_values(p, n, outside));
+    }
+    lay_out_fixed(p);
+    return bind_outputs(p);
+}

@@ -1,0 +1,129 @@
+// Makes a plan and answers questions about it.  Neighbours: run.h (contract), memplan.c, program.c.
+// SPDX-License-Identifier: Apache-2.0
+#include "run/run_int.h"
+
+#include <stdlib.h>
+
+// What a process takes besides its ranks' memory, measured on Linux with glibc: stacks, tables,
+// libraries' own buffers.
+#define PROCESS_BASE_BYTES ((int64_t)1 << 20)
+#define THREAD_BYTES ((int64_t)96 << 10)
+
+static void count_exchange(asp_plan *plan, asp_comm_op op, const char *what, int64_t bytes)
+{
+    asp_plan_report *r = &plan->report;
+    int i = 0;
+    while (i < r->n_exchanges &&
+           (r->exchanges[i].op != op || strcmp(r->exchanges[i].what, what) != 0))
+        i++;
+    ASP_CHECK(i < (int)ASP_COUNT_OF(r->exchanges));
+    if (i == r->n_exchanges)
+        r->exchanges[r->n_exchanges++] = (asp_plan_exchange){.op = op, .what = what};
+    r->exchanges[i].count++;
+    r->exchanges[i].bytes += bytes;
+}
+
+static void fill_report(asp_plan *plan)
+{
+    asp_plan_report *r = &plan->report;
+    r->n_steps = (int)plan->steps.n;
+    for (uint32_t i = 0; i < plan->steps.n; i++) {
+        const asp_step *s = &plan->steps.at[i];
+        r->flops += s->flops;
+        if (s->kind != ASP_STEP_ALL_TO_ALL && s->kind != ASP_STEP_ALL_REDUCE) continue;
+        asp_comm_op op = s->kind == ASP_STEP_ALL_TO_ALL ? ASP_COMM_all_to_all : ASP_COMM_all_reduce;
+        const asp_tensor *x = &s->call->in[0];
+        int64_t bytes = asp_comm_bytes(op, asp_tensor_count(x), asp_dtypes[x->dtype].bytes,
+                                       (int)plan->ranks, 0);
+        bool gradients = strcmp(s->loc, "gradients") == 0;
+        count_exchange(plan, op,
+                       gradients     ? "gradients"
+                       : s->backward ? "backward"
+                                     : "forward",
+                       bytes);
+    }
+    int64_t here = plan->options.backend == ASP_COMM_thread ? plan->ranks : 1;
+    r->process_bytes =
+        here * (asp_round_up(r->rank_bytes, 4096) + plan->options.threads * THREAD_BYTES) +
+        PROCESS_BASE_BYTES;
+}
+
+static asp_status make(asp_planner *p)
+{
+    p->storage_of = ASP_NEW_ARRAY(&p->scratch, uint32_t, p->g->vals.n);
+    ASP_PUSH(&p->scratch, &p->storages, (asp_storage){0});
+    ASP_TRY(asp_planner_assign_storages(p));
+    ASP_TRY(asp_planner_build_steps(p));
+    if (p->plan->steps.n == 0)
+        return asp_fail(p->cx, ASP_ERR_INPUT, "graph %s computes nothing", p->g->name);
+    ASP_TRY(asp_planner_place(p));
+    for (uint32_t i = 0; i < p->g->outputs.n; i++)
+        if (strcmp(p->g->outputs.at[i].name, "loss") == 0)
+            p->plan->loss = p->storages.at[p->storage_of[p->g->outputs.at[i].val.i]].place;
+    fill_report(p->plan);
+    return ASP_OK;
+}
+
+asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *options,
+                           asp_plan **out_plan)
+{
+    asp_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a plan");
+    asp_arena_init(&plan->arena, cx);
+    plan->options = *options;
+    plan->ranks = g->ranks;
+    plan->loss = ASP_NOWHERE;
+    for (int i = 0; i < options->env.n; i++)
+        plan->options.env.at[i].symbol = asp_copy_str(&plan->arena, options->env.at[i].symbol);
+    asp_planner p = {.cx = cx, .g = g, .plan = plan};
+    asp_arena_init(&p.scratch, cx);
+    asp_status s = make(&p);
+    asp_arena_fini(&p.scratch);
+    if (s < 0) {
+        asp_plan_destroy(plan);
+        return s;
+    }
+    *out_plan = plan;
+    return ASP_OK;
+}
+
+void asp_plan_destroy(asp_plan *p)
+{
+    if (!p) return;
+    asp_arena_fini(&p->arena);
+    free(p);
+}
+
+const asp_plan_report *asp_plan_get_report(const asp_plan *p) { return &p->report; }
+int64_t asp_plan_ranks(const asp_plan *p) { return p->ranks; }
+asp_dtype asp_plan_dtype(const asp_plan *p) { return p->dtype; }
+int asp_plan_n_params(const asp_plan *p) { return (int)p->params.n; }
+const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i) { return &p->params.at[i]; }
+int64_t asp_plan_slab_count(const asp_plan *p) { return p->slab_count; }
+int asp_plan_n_inputs(const asp_plan *p) { return (int)p->inputs.n; }
+const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i) { return &p->inputs.at[i]; }
+
+void asp_plan_print(const asp_plan *p, asp_text *t)
+{
+    for (uint32_t i = 0; i < p->steps.n; i++) {
+        const asp_step *s = &p->steps.at[i];
+        asp_put(t, "%5u %-12s", i, s->op);
+        for (int k = 0; k < s->n_places; k++) asp_put(t, " %lld", (long long)s->places[k]);
+        if (s->work_bytes)
+            asp_put(t, " scratch %lld bytes at %lld", (long long)s->work_bytes, (long long)s->work);
+        asp_put(t, "  @ %s\n", s->loc);
+    }
+}
+
+uint64_t asp_plan_hash(const asp_plan *p)
+{
+    asp_arena a;
+    asp_text t;
+    asp_arena_init(&a, p->arena.cx);
+    asp_text_init(&t, &a);
+    asp_put(&t, "ranks %lld\n", (long long)p->ranks);
+    asp_plan_print(p, &t);
+    uint64_t hash = asp_hash(t.at, t.n, 0);
+    asp_arena_fini(&a);
+    return hash;
+}

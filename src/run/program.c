@@ -1,0 +1,299 @@
+// The step program: one entry per node, row program or exchange, kernels chosen, operands as
+// storages. Neighbours: run_int.h, memplan.c (turns storages into places), executor.c (runs it).
+// SPDX-License-Identifier: Apache-2.0
+#include "cost/cost.h"
+#include "pass/fuse.h"
+#include "run/run_int.h"
+
+#define BUCKET_BYTES ((int64_t)8 << 20) // of gradients in one all-reduce
+
+asp_status asp_planner_tensor(asp_planner *p, asp_val v, asp_tensor *out_tensor)
+{
+    const asp_type *t = asp_val_type(p->g, v);
+    asp_tensor x = {.dtype = t->dtype, .rank = (int)t->rank};
+    int64_t count = 1;
+    for (uint32_t d = 0; d < t->rank; d++) {
+        ASP_TRY(asp_size_eval(p->g, t->dim[d], &p->plan->options.env, &x.dim[d]));
+        if (x.dim[d] < 1)
+            return asp_fail(p->cx, ASP_ERR_SHAPE, "%s: %s is %lld; every size must be at least 1",
+                            asp_node_str(p->g, asp_val_at(p->g, v)->node),
+                            asp_size_str(p->g, t->dim[d]), (long long)x.dim[d]);
+        if (asp_mul_overflows(count, x.dim[d], &count) || count > INT64_C(1) << 56)
+            return asp_fail(p->cx, ASP_ERR_LIMIT, "%s is too large",
+                            asp_node_str(p->g, asp_val_at(p->g, v)->node));
+    }
+    *out_tensor = x;
+    return ASP_OK;
+}
+
+static asp_step *new_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    asp_arena *a = &p->plan->arena;
+    ASP_PUSH(
+        a, &p->plan->steps,
+        (asp_step){.kind = kind, .op = op, .loc = asp_copy_str(a, info->loc), .work = ASP_NOWHERE});
+    ASP_PUSH(&p->scratch, &p->step_work, 0);
+    return &p->plan->steps.at[p->plan->steps.n - 1];
+}
+
+static void add_place(asp_planner *p, asp_step *s, asp_val v)
+{
+    ASP_CHECK(p->storage_of[v.i]);
+    ASP_PUSH(&p->scratch, &p->step_storage, p->storage_of[v.i]);
+    s->n_places++;
+}
+
+static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    asp_kcall *call = ASP_NEW(&p->plan->arena, asp_kcall);
+    *call = (asp_kcall){
+        .n_in = (int)info->n_in, .n_out = (int)info->n_out, .ranks = (int)p->plan->ranks};
+    call->attr = asp_copy_bytes(&p->plan->arena, info->attr, asp_ops[info->op].attr_bytes);
+    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
+        if (f->kind != ASP_KIND_str) continue; // the graph may die before the plan
+        const char **s = (const char **)((uintptr_t)call->attr + f->offset);
+        *s = asp_copy_str(&p->plan->arena, *s);
+    }
+    for (uint32_t i = 0; i < info->n_in; i++)
+        ASP_TRY(asp_planner_tensor(p, info->in[i], &call->in[i]));
+    for (uint32_t i = 0; i < info->n_out; i++)
+        ASP_TRY(asp_planner_tensor(p, asp_node_result(p->g, n, i), &call->out[i]));
+    *out_call = call;
+    return ASP_OK;
+}
+
+static double flops_of(asp_op op, const asp_kcall *k)
+{
+    const asp_tensor *x = &k->in[0];
+    switch (asp_ops[op].cost) {
+    case ASP_COST_GEMM: {
+        int64_t rows = asp_tensor_rows(x), inner = x->dim[x->rank - 1];
+        return asp_flops_gemm(
+            rows, asp_tensor_count(&k->out[0]) / (op == ASP_OP_gemm_tn ? inner : rows), inner);
+    }
+    case ASP_COST_SDPA:
+    case ASP_COST_SDPA_GRAD: {
+        const asp_sdpa_attr *a = k->attr;
+        int64_t heads = x->dim[0] * x->dim[1], e = k->in[2].dim[3];
+        bool forward = asp_ops[op].cost == ASP_COST_SDPA;
+        return forward ? asp_flops_sdpa(heads, x->dim[2], k->in[1].dim[2], x->dim[3], e, a->causal)
+                       : asp_flops_sdpa_grad(heads, x->dim[2], k->in[1].dim[2], x->dim[3], e,
+                                             a->causal);
+    }
+    case ASP_COST_FREE:
+    case ASP_COST_STREAM:
+    case ASP_COST_LINK: return 0;
+    }
+    return 0;
+}
+
+static void add_operands(asp_planner *p, asp_step *s, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++) add_place(p, s, info->in[i]);
+    for (uint32_t i = 0; i < info->n_out; i++) add_place(p, s, asp_node_result(p->g, n, i));
+}
+
+static void add_work(asp_planner *p, asp_step *s, int64_t bytes)
+{
+    if (bytes <= 0) return;
+    uint32_t step = p->plan->steps.n - 1;
+    s->work_bytes = bytes;
+    ASP_PUSH(&p->scratch, &p->storages,
+             (asp_storage){.kind = ASP_MEM_WORKSPACE,
+                           .bytes = bytes,
+                           .first = step,
+                           .last = step,
+                           .lives = true,
+                           .loc = s->loc,
+                           .op = s->op});
+    p->step_work.at[step] = p->storages.n - 1;
+}
+
+static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)
+{
+    asp_op op = asp_node_at(p->g, n)->op;
+    bool all_to_all = op == ASP_OP_all_to_all;
+    asp_step *s =
+        new_step(p, all_to_all ? ASP_STEP_ALL_TO_ALL : ASP_STEP_ALL_REDUCE, n, asp_ops[op].name);
+    s->call = call;
+    add_operands(p, s, n);
+    add_work(p, s,
+             asp_comm_work_bytes(p->plan->options.backend,
+                                 all_to_all ? ASP_COMM_all_to_all : ASP_COMM_all_reduce,
+                                 asp_tensor_count(&call->in[0]),
+                                 asp_dtypes[call->in[0].dtype].bytes, (int)p->plan->ranks));
+    return ASP_OK;
+}
+
+// A node that runs alone: as a row program of one op where that is possible, else on the kernel of
+// the table.
+static asp_status add_single(asp_planner *p, asp_node n)
+{
+    asp_op op = asp_node_at(p->g, n)->op;
+    asp_kcall *call;
+    asp_rowdesc d;
+    ASP_TRY(call_of(p, n, &call));
+    if (asp_op_has(op, ASP_COLLECTIVE)) return add_exchange(p, n, call);
+    asp_step *s = new_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
+    s->call = call;
+    s->flops = flops_of(op, call);
+    add_operands(p, s, n);
+    if (asp_rowdesc_wrap(&p->scratch, op, call, &d)) {
+        s->kind = ASP_STEP_ROWS;
+        s->program = asp_rowprog_build(&p->plan->arena, &d, asp_isa_best());
+        add_work(p, s, asp_rowprog_work_bytes(s->program, p->plan->options.threads));
+        return ASP_OK;
+    }
+    const asp_kern_row *row = asp_kern_choose(op, call->n_out ? call->out[0].dtype : ASP_F32);
+    ASP_CHECK(row != NULL);
+    s->fn = row->fn;
+    ASP_TRY(asp_kern_prepare(p->cx, &p->plan->arena, row, p->plan->options.gemm,
+                             p->plan->options.threads, call));
+    add_work(p, s, call->work_bytes);
+    return ASP_OK;
+}
+
+// ---- row programs
+// --------------------------------------------------------------------------------
+
+typedef struct row_builder {
+    asp_planner *p;
+    asp_type domain;
+    asp_step *step;
+    asp_map index_of; // value -> index in vals
+    ASP_VEC(asp_rowval) vals;
+    ASP_VEC(asp_rowinstr) ops;
+} row_builder;
+
+static int row_value(row_builder *b, asp_val v)
+{
+    bool added;
+    uint32_t i = asp_map_add(&b->index_of, &v.i, sizeof v.i, &added);
+    if (!added) return (int)i;
+    asp_rowval r = {.slot = -1};
+    ASP_CHECK(asp_row_kind(b->p->g, &b->domain, asp_val_type(b->p->g, v), &r.kind));
+    if (b->p->storage_of[v.i]) {
+        r.slot = b->step->n_places;
+        add_place(b->p, b->step, v);
+    }
+    ASP_PUSH(&b->p->scratch, &b->vals, r);
+    return (int)i;
+}
+
+static void row_instr(row_builder *b, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(b->p->g, n);
+    asp_rowinstr r = {.op = ASP_ROWOP_copy};
+    switch (asp_row_member_of(b->p->g, n)) {
+    case ASP_MEMBER_POINTWISE:
+        asp_rowop_of(info->op, &r.op);
+        break; // expand is no row op: it stays a copy
+    case ASP_MEMBER_SUM_COLS: r.op = ASP_ROWOP_sum_cols; break;
+    case ASP_MEMBER_SUM_ROWS: r.op = ASP_ROWOP_sum_rows; break;
+    case ASP_MEMBER_NO: ASP_CHECK(!"a node of a group is a member");
+    }
+    if (info->op == ASP_OP_add_scalar || info->op == ASP_OP_mul_scalar)
+        r.value = ((const asp_scalar_attr *)info->attr)->value;
+    for (uint32_t i = 0; i < info->n_in; i++) r.in[i] = row_value(b, info->in[i]);
+    r.out = row_value(b, info->first);
+    ASP_PUSH(&b->p->scratch, &b->ops, r);
+}
+
+// The nodes from first on that share its group; returns the node behind them.
+static asp_status add_group(asp_planner *p, asp_node first, asp_node *out_next)
+{
+    uint32_t group = asp_node_at(p->g, first)->group;
+    row_builder b = {.p = p};
+    asp_map_init(&b.index_of, &p->scratch);
+    asp_node n = first;
+    ASP_CHECK(asp_row_domain(p->g, first, &b.domain));
+    for (; n.i && asp_node_at(p->g, n)->group == group; n = asp_node_at(p->g, n)->next) {
+        asp_type own;
+        ASP_CHECK(asp_row_domain(p->g, n, &own) && asp_row_join(p->g, &b.domain, &own, &b.domain));
+    }
+    *out_next = n;
+    b.step = new_step(p, ASP_STEP_ROWS, first, "rows");
+    for (n = first; n.i != out_next->i; n = asp_node_at(p->g, n)->next) row_instr(&b, n);
+    asp_rowdesc d = {.rows = 1,
+                     .n_slots = b.step->n_places,
+                     .n_vals = (int)b.vals.n,
+                     .n_ops = (int)b.ops.n,
+                     .vals = b.vals.at,
+                     .ops = b.ops.at};
+    for (uint32_t i = 0; i < b.domain.rank; i++) {
+        int64_t size;
+        ASP_TRY(asp_size_eval(p->g, b.domain.dim[i], &p->plan->options.env, &size));
+        if (i + 1 < b.domain.rank)
+            d.rows *= size;
+        else
+            d.cols = size;
+    }
+    b.step->program = asp_rowprog_build(&p->plan->arena, &d, asp_isa_best());
+    add_work(p, b.step, asp_rowprog_work_bytes(b.step->program, p->plan->options.threads));
+    return ASP_OK;
+}
+
+// ---- the list
+// ------------------------------------------------------------------------------------
+
+// Gradients are summed over ranks once the backward has ended, bucket by bucket over the slab.
+static void add_gradient_reduction(asp_planner *p)
+{
+    asp_plan *plan = p->plan;
+    int64_t bytes = asp_dtypes[plan->dtype].bytes, bucket = BUCKET_BYTES / bytes;
+    for (int64_t at = 0; plan->ranks > 1 && at < plan->slab_count; at += bucket) {
+        int64_t count = asp_min(bucket, plan->slab_count - at);
+        asp_kcall *call = ASP_NEW(&plan->arena, asp_kcall);
+        *call = (asp_kcall){
+            .n_in = 1, .n_out = 1, .in = {{.dtype = plan->dtype, .rank = 1, .dim = {count}}}};
+        call->out[0] = call->in[0];
+        ASP_PUSH(&plan->arena, &plan->steps,
+                 (asp_step){.kind = ASP_STEP_ALL_REDUCE,
+                            .op = "all_reduce",
+                            .loc = "gradients",
+                            .backward = true,
+                            .call = call,
+                            .work = ASP_NOWHERE});
+        asp_step *s = &plan->steps.at[plan->steps.n - 1];
+        ASP_PUSH(&p->scratch, &p->step_work, 0);
+        s->n_places = 2;
+        s->places = ASP_NEW_ARRAY(&plan->arena, int64_t, 2);
+        s->places[0] = s->places[1] = plan->slab_offset[ASP_SLAB_GRAD] + at * bytes;
+        add_work(p, s,
+                 asp_comm_work_bytes(plan->options.backend, ASP_COMM_all_reduce, count, bytes,
+                                     (int)plan->ranks));
+    }
+}
+
+static bool is_step(asp_op op)
+{
+    return op != ASP_OP_input && op != ASP_OP_param && !asp_op_has(op, ASP_ALIAS);
+}
+
+asp_status asp_planner_build_steps(asp_planner *p)
+{
+    bool backward = false;
+    for (asp_node n = p->g->head, next; n.i; n = next) {
+        const asp_node_info *info = asp_node_at(p->g, n);
+        next = info->next;
+        if (!is_step(info->op)) continue;
+        if (asp_ops[info->op].kind == ASP_MODULE)
+            return asp_fail(p->cx, ASP_ERR_INPUT,
+                            "%s is a module op; run the pass `lower` before planning",
+                            asp_node_str(p->g, n));
+        uint32_t before = p->plan->steps.n;
+        backward |= asp_val_at(p->g, info->first)->name &&
+                    strcmp(asp_val_at(p->g, info->first)->name, ASP_SEED_NAME) == 0;
+        if (info->group)
+            ASP_TRY(add_group(p, n, &next));
+        else
+            ASP_TRY_NOTE(p->cx, add_single(p, n), "planning %s", asp_node_str(p->g, n));
+        for (uint32_t i = before; i < p->plan->steps.n; i++)
+            p->plan->steps.at[i].backward = backward;
+    }
+    add_gradient_reduction(p);
+    return ASP_OK;
+}

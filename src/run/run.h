@@ -1,0 +1,123 @@
+// From a scheduled joint graph to a running rank: the plan (sizes known, memory exact, kernels
+// chosen, nothing executed) and the executor.  Neighbours: pass/ (who made the graph), kern/ and
+// comm/ (what runs), train/ (who steps). SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "comm/comm.h"
+#include "ir/ir.h"
+#include "kern/kern.h"
+
+// ---- what to plan for
+// ----------------------------------------------------------------------------
+
+typedef struct asp_run_options {
+    asp_env env; // values of S, B
+    int threads; // of one rank
+    asp_comm_backend backend;
+    bool optimizer;   // two states per parameter besides parameter and gradient
+    const char *gemm; // provider, or NULL: the best there is
+} asp_run_options;
+
+// ---- the plan
+// ------------------------------------------------------------------------------------
+
+typedef enum asp_mem_kind {
+    ASP_MEM_PARAM,
+    ASP_MEM_GRAD,
+    ASP_MEM_OPTIMIZER,
+    ASP_MEM_INPUT,
+    ASP_MEM_ACTIVATION, // and other values between ops
+    ASP_MEM_WORKSPACE,  // scratch of kernels and of the communicator
+    ASP_MEM_KIND_COUNT
+} asp_mem_kind;
+const char *asp_mem_kind_name(asp_mem_kind k);
+
+// A trained tensor.  The parameter, gradient and optimizer slabs have the same layout: offset is in
+// elements from a slab's start.
+typedef struct asp_plan_param {
+    const char *name, *init;
+    double std;
+    int64_t count, offset;
+    int rank;
+    int64_t dim[ASP_MAX_RANK];
+} asp_plan_param;
+
+typedef struct asp_plan_input {
+    const char *name, *role;
+    asp_dtype dtype;
+    int rank;
+    int64_t dim[ASP_MAX_RANK];
+    int64_t bytes, offset; // in the rank's memory
+} asp_plan_input;
+
+// One kind of exchange in one step of one rank.
+typedef struct asp_plan_exchange {
+    asp_comm_op op;
+    const char *what; // "forward", "backward", "gradients"
+    int64_t count;
+    int64_t bytes; // received from other ranks, by rank 0
+} asp_plan_exchange;
+
+typedef struct asp_live {
+    const char *loc, *op; // what made it
+    int64_t bytes;
+    asp_mem_kind kind;
+} asp_live;
+#define ASP_MAX_LIVE 10
+
+typedef struct asp_plan_report {
+    int64_t bytes_by_kind[ASP_MEM_KIND_COUNT]; // activation and workspace: what lives at the peak
+    int64_t rank_bytes;                        // all that a rank allocates: slabs, inputs, arena
+    int64_t process_bytes; // predicted growth of the process, all its ranks and what they start
+    int64_t arena_bytes,
+        max_live_bytes;  // height of the arena and the lower bound: the rest is fragmentation
+    const char *peak_at; // "layers.3.mlp: gemm_tn (step 214 of 600)"
+    asp_live largest[ASP_MAX_LIVE]; // at the peak
+    int n_largest;
+    asp_plan_exchange exchanges[6];
+    int n_exchanges;
+    double flops; // of one rank and step
+    int n_steps;
+} asp_plan_report;
+
+typedef struct asp_plan asp_plan;
+
+// g: a scheduled joint graph (pass/pass.h), which the plan does not keep; outputs named like
+// parameters are their gradients.  The plan is immutable and owned by the caller.  Fails when a
+// size does not come out (S not divisible, overflow).
+asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *options,
+                           asp_plan **out_plan);
+void asp_plan_destroy(asp_plan *p); // NULL is allowed
+const asp_plan_report *asp_plan_get_report(const asp_plan *p);
+int64_t asp_plan_ranks(const asp_plan *p);
+asp_dtype asp_plan_dtype(const asp_plan *p);
+int asp_plan_n_params(const asp_plan *p);
+const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i);
+int64_t asp_plan_slab_count(const asp_plan *p); // elements of a slab, padding included
+int asp_plan_n_inputs(const asp_plan *p);
+const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i);
+uint64_t asp_plan_hash(const asp_plan *p); // of the list of steps: equal on ranks that may meet
+void asp_plan_print(const asp_plan *p, asp_text *t); // one line a step
+
+// ---- a rank
+// --------------------------------------------------------------------------------------
+
+typedef struct asp_rank asp_rank;
+
+// Allocates the rank's memory (checked; parameters, gradients and states are zero).  plan, comm and
+// team are borrowed.
+asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, asp_team *team,
+                           asp_rank **out_rank);
+void asp_rank_destroy(asp_rank *r); // NULL is allowed
+
+typedef enum asp_slab { ASP_SLAB_PARAM, ASP_SLAB_GRAD, ASP_SLAB_M, ASP_SLAB_V } asp_slab;
+void *asp_rank_slab(asp_rank *r,
+                    asp_slab slab); // slab_count elements; M and V only with options.optimizer
+void *asp_rank_input(asp_rank *r, int i); // the i-th input's memory: whole on every rank
+
+// One forward and backward pass over the inputs; gradients are summed over ranks.  Collective.
+asp_status asp_rank_step(asp_rank *r, double *out_loss);
+
+// Seconds of each step of the last asp_rank_step after asp_rank_trace(r, true), for profiles.
+void asp_rank_trace(asp_rank *r, bool on);
+void asp_rank_print_profile(const asp_rank *r, asp_text *t); // by op: calls, ms, share, GFLOP/s

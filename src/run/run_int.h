@@ -1,0 +1,73 @@
+// The plan from the inside.  Inside src/run only.  SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kern/rowprog.h"
+#include "run/run.h"
+
+// A place in a rank's memory; no operand is at a negative one.
+#define ASP_NOWHERE (-1)
+
+typedef enum asp_step_kind {
+    ASP_STEP_KERNEL,
+    ASP_STEP_ROWS,
+    ASP_STEP_ALL_TO_ALL,
+    ASP_STEP_ALL_REDUCE
+} asp_step_kind;
+
+// One entry of the step program.
+typedef struct asp_step {
+    asp_step_kind kind;
+    const char *op, *loc; // for messages and profiles; on the plan's arena
+    bool backward;
+    asp_kernel *fn;             // KERNEL
+    const asp_kcall *call;      // KERNEL, exchanges: shapes; data is bound when it runs
+    const asp_rowprog *program; // ROWS
+    int n_places;
+    int64_t *places; // KERNEL: operands, then results; ROWS: by slot; exchanges: operand, result
+    int64_t work, work_bytes;
+    double flops;
+} asp_step;
+
+struct asp_plan {
+    asp_arena arena; // owns everything
+    asp_run_options options;
+    int64_t ranks;
+    asp_dtype dtype;
+    ASP_VEC(asp_plan_param) params;
+    ASP_VEC(asp_plan_input) inputs;
+    ASP_VEC(asp_step) steps;
+    int64_t slab_count;
+    int64_t slab_offset[4]; // by asp_slab; ASP_NOWHERE without optimizer
+    int64_t arena_offset;   // where the arena starts in the rank's memory
+    int64_t loss;           // place of the loss
+    asp_plan_report report;
+};
+
+// While the plan is made.  A storage is a piece of memory that several values may share (views).
+typedef struct asp_storage {
+    asp_mem_kind kind;
+    int64_t bytes;
+    int64_t place;        // in the rank's memory, once known
+    uint32_t first, last; // steps
+    bool lives;           // read or written by a step
+    const char *loc, *op;
+} asp_storage;
+
+typedef struct asp_planner {
+    asp_ctx *cx;
+    asp_graph *g;
+    asp_arena scratch;
+    asp_plan *plan;
+    uint32_t *storage_of;           // by value; 0 = none: a temporary of a row program
+    ASP_VEC(asp_storage) storages;  // 0 unused
+    ASP_VEC(uint32_t) step_storage; // storages of each step's places, in order of the steps
+    ASP_VEC(uint32_t) step_work;    // storage of each step's scratch; 0 = none
+} asp_planner;
+
+asp_status asp_planner_tensor(asp_planner *p, asp_val v,
+                              asp_tensor *out_tensor); // shape at plan time; data NULL
+// In this order: memplan.c gives values storages, program.c makes the steps, memplan.c places
+// storages.
+asp_status asp_planner_assign_storages(asp_planner *p);
+asp_status asp_planner_build_steps(asp_planner *p);
+asp_status asp_planner_place(asp_planner *p);
