@@ -1,0 +1,56 @@
+// The whole way from a module-level graph to a plan.  Neighbours: compile.h (contract),
+// pass/runner.c, plan.c. SPDX-License-Identifier: Apache-2.0
+#include "run/compile.h"
+
+static asp_env sizes(const asp_compile_options *o)
+{
+    return (asp_env){.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2};
+}
+
+static asp_pass_options pass_options(const asp_compile_options *o)
+{
+    return (asp_pass_options){.ranks = o->ranks, .sp = o->sp, .ac = o->ac, .env = sizes(o)};
+}
+
+asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
+                             const asp_compile_options *options, const asp_pass_trace *trace,
+                             asp_graph **out_joint)
+{
+    asp_pass_options o = pass_options(options);
+    asp_graph *g = asp_graph_clone(module);
+    asp_status s = asp_graph_typecheck(g);
+    if (s == ASP_OK && !options->skip_sp) s = asp_passes_run(cx, g, ASP_PIPELINE_SHARD, &o, trace);
+    if (s == ASP_OK) s = asp_passes_run(cx, g, ASP_PIPELINE_JOINT, &o, trace);
+    if (s < 0) {
+        asp_graph_destroy(g);
+        return s;
+    }
+    *out_joint = g;
+    return ASP_OK;
+}
+
+asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
+                            const asp_pass_trace *trace, asp_plan **out_plan)
+{
+    asp_pass_options o = pass_options(options);
+    asp_run_options run = {.env = sizes(options),
+                           .threads = options->threads,
+                           .backend = options->backend,
+                           .optimizer = options->optimizer,
+                           .gemm = options->gemm};
+    asp_graph *g = asp_graph_clone(joint);
+    asp_status s = asp_passes_run(cx, g, ASP_PIPELINE_PLAN, &o, trace);
+    if (s == ASP_OK) s = asp_plan_create(cx, g, &run, out_plan);
+    asp_graph_destroy(g);
+    return s;
+}
+
+asp_status asp_compile(asp_ctx *cx, const asp_graph *module, const asp_compile_options *options,
+                       const asp_pass_trace *trace, asp_plan **out_plan)
+{
+    asp_graph *joint;
+    ASP_TRY(asp_compile_joint(cx, module, options, trace, &joint));
+    asp_status s = asp_compile_plan(cx, joint, options, trace, out_plan);
+    asp_graph_destroy(joint);
+    return s;
+}

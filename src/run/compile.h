@@ -1,0 +1,29 @@
+// The whole way from a module-level graph to a plan: passes, then sizes, memory, kernels.
+// Neighbours: pass/pass.h, run.h. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pass/pass.h"
+#include "run/run.h"
+
+typedef struct asp_compile_options {
+    int64_t ranks, batch, seq; // P, B, S
+    int threads;               // of one rank
+    const char *sp, *ac;       // pass/pass.h
+    asp_comm_backend backend;
+    bool optimizer;
+    bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare
+    const char *gemm; // provider or NULL
+} asp_compile_options;
+
+// module: a single-device program (front/front.h); not changed.  trace may be NULL.  *out_plan is
+// the caller's.
+asp_status asp_compile(asp_ctx *cx, const asp_graph *module, const asp_compile_options *options,
+                       const asp_pass_trace *trace, asp_plan **out_plan);
+
+// The two halves of it, for whoever plans many sizes: everything that does not depend on S, then
+// everything that does.  The joint graph is the caller's and is not changed by asp_compile_plan.
+asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
+                             const asp_compile_options *options, const asp_pass_trace *trace,
+                             asp_graph **out_joint);
+asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
+                            const asp_pass_trace *trace, asp_plan **out_plan);
