@@ -1,0 +1,110 @@
+// Rates of causal attention as fractions of the fma probe, forward and backward interleaved,
+// medians.  `bench_sdpa [threads [rounds [S D heads]]]`.  SPDX-License-Identifier: Apache-2.0
+#include "kern/kern.h"
+#include "kern/probe.h"
+
+#include <stdlib.h>
+
+#define MOST_ROUNDS 64
+
+typedef struct job {
+    asp_kernel *fn;
+    asp_kcall call;
+} job;
+
+static void work(void *arg, asp_worker *w)
+{
+    const job *j = arg;
+    j->fn(&j->call, w);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static asp_tensor tensor(int rank, int64_t heads, int64_t s, int64_t d)
+{
+    asp_tensor t = {NULL, ASP_F32, rank, {1, heads, s, d}};
+    const int64_t n = asp_tensor_count(&t);
+    float *p = aligned_alloc(64, (size_t)asp_round_up(n * 4, 64));
+    if (!p) abort();
+    for (int64_t i = 0; i < n; i++) p[i] = (float)((i * 7919) % 1009) * 0.002f - 1.0f;
+    t.data = p;
+    return t;
+}
+
+static double seconds(asp_team *team, job *j)
+{
+    double t0 = asp_seconds();
+    asp_team_run(team, work, j);
+    return asp_seconds() - t0;
+}
+
+static void job_init(job *j, asp_op op, int threads)
+{
+    const asp_kern_row *row = asp_kern_choose(op, ASP_F32);
+    j->fn = row->fn;
+    j->call.work_bytes = row->work ? row->work(&j->call, threads) : 0;
+    j->call.work = aligned_alloc(64, (size_t)asp_round_up(j->call.work_bytes + 1, 64));
+    if (!j->call.work) abort();
+}
+
+static void bench_shape(asp_team *team, int64_t heads, int64_t s, int64_t d, int rounds)
+{
+    const asp_sdpa_attr attr = {.scale = 0.125, .causal = true};
+    const int threads = asp_team_size(team);
+    double probe[MOST_ROUNDS], fwd[MOST_ROUNDS], bwd[MOST_ROUNDS];
+    asp_tensor t[9];
+    for (int i = 0; i < 9; i++) t[i] = tensor(i == 4 ? 3 : 4, heads, s, d);
+    job f = {.call = {.attr = &attr, .n_in = 3, .n_out = 2}};
+    job b = {.call = {.attr = &attr, .n_in = 6, .n_out = 3}};
+    memcpy(f.call.in, t, 3 * sizeof *t), memcpy(f.call.out, t + 3, 2 * sizeof *t);
+    memcpy(b.call.in, t, 6 * sizeof *t), memcpy(b.call.out, t + 6, 3 * sizeof *t);
+    job_init(&f, ASP_OP_sdpa, threads), job_init(&b, ASP_OP_sdpa_grad, threads);
+    seconds(team, &f), seconds(team, &b);
+    const double flops = 2e-9 * (double)heads * (double)s * (double)s * (double)d;
+    for (int r = 0; r < rounds; r++) {
+        probe[r] = asp_probe_fma(asp_isa_best()) * threads;
+        fwd[r] = flops / seconds(team, &f);
+        bwd[r] = 2.5 * flops / seconds(team, &b);
+    }
+    qsort(probe, (size_t)rounds, sizeof(double), by_value);
+    qsort(fwd, (size_t)rounds, sizeof(double), by_value);
+    qsort(bwd, (size_t)rounds, sizeof(double), by_value);
+    const double peak = probe[rounds / 2];
+    printf("heads %2lld  S %6lld  D %3lld  probe %6.1f   forward %6.1f GF/s %.2f   backward %6.1f "
+           "GF/s %.2f\n",
+           (long long)heads, (long long)s, (long long)d, peak, fwd[rounds / 2],
+           fwd[rounds / 2] / peak, bwd[rounds / 2], bwd[rounds / 2] / peak);
+    fflush(stdout);
+    for (int i = 0; i < 9; i++) free(t[i].data);
+    free(f.call.work), free(b.call.work);
+}
+
+int main(int argc, char **argv)
+{
+    asp_ctx cx;
+    asp_team *team;
+    const int threads = argc > 1 ? atoi(argv[1]) : 1;
+    const int rounds = argc > 2 ? (int)asp_max(1, asp_min(MOST_ROUNDS, atoi(argv[2]))) : 5;
+    asp_ctx_init(&cx);
+    if (asp_team_create(&cx, threads, 0, &team) < 0) {
+        fprintf(stderr, "%s\n", cx.message);
+        return 1;
+    }
+    if (argc > 5) {
+        bench_shape(team, atoi(argv[5]), atoi(argv[3]), atoi(argv[4]), rounds);
+    } else {
+        bench_shape(team, 8, 256, 64, rounds);
+        bench_shape(team, 4, 1024, 64, rounds);
+        bench_shape(team, 1, 4096, 64, rounds);
+        bench_shape(team, 2, 4096, 64, rounds);
+        bench_shape(team, 1, 4096, 128, rounds);
+        bench_shape(team, 1, 4096, 80, rounds);
+        bench_shape(team, 1, 4096, 16, rounds);
+    }
+    asp_team_destroy(team);
+    return 0;
+}

@@ -1,0 +1,41 @@
+// Between sdpa.c (scratch) and sdpa_isa.c (the kernels of a level).  SPDX-License-Identifier:
+// Apache-2.0
+#pragma once
+
+#include "kern/kern_int.h"
+
+// q (B,N,Q,D)  k (B,K,S,D)  v (B,K,S,E)  out (B,N,Q,E)  lse (B,N,Q); query head h of N reads key
+// head h / group.
+typedef struct asp_sdpa_sizes {
+    int64_t batch, heads, kv_heads, group, n_q, n_k, d, e;
+    float scale;
+    bool causal;
+} asp_sdpa_sizes;
+
+asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k);
+
+// Queries and keys of a block: at most, over the levels; each level's sizes divide
+// ASP_SDPA_KEY_CHUNK.
+#define ASP_SDPA_QUERIES 64
+#define ASP_SDPA_LEAST_QUERIES 32
+#define ASP_SDPA_KEYS 128
+#define ASP_SDPA_KEY_CHUNK 384 // keys whose dk and dv one thread computes at a time
+
+// Scratch of one thread, in floats, each part a multiple of 16: blocks of queries transposed, of
+// scores, of results, and rows of numbers per query.
+static inline int64_t asp_sdpa_thread_floats(const asp_sdpa_sizes *z)
+{
+    return ASP_SDPA_QUERIES * (2 * asp_max(z->d, z->e) + 2 * ASP_SDPA_KEYS + 2);
+}
+
+// Scratch of the derivative beside the threads': delta, then progress counters, one a block of
+// queries.
+static inline int64_t asp_sdpa_delta_floats(const asp_sdpa_sizes *z)
+{
+    return asp_round_up(z->batch * z->heads * z->n_q, 16);
+}
+static inline int64_t asp_sdpa_counters(const asp_sdpa_sizes *z)
+{
+    int64_t blocks = asp_ceil_div(z->n_q, ASP_SDPA_LEAST_QUERIES);
+    return asp_round_up(z->batch * z->heads * blocks, 16);
+}

@@ -1,0 +1,127 @@
+// Attention forward of one instruction set level, flash style (Dao et al. 2022): a block of queries
+// against blocks of keys with a running maximum and sum; nothing of size S x S.  Neighbours: tile.h
+// (products), softmax.h (exp2 and masks), sdpa_grad_isa.c (the derivative), ref/sdpa.c (the
+// oracle). SPDX-License-Identifier: Apache-2.0
+//
+//   scores (keys x queries) = K Q^T, in units of log2: maximum, sum and rescaling run down vectors
+//   of queries, without horizontal sums
+//   p = exp2(scores - reference), sum += p, out (queries x E) += p^T V
+//   the reference of a query moves to the maximum only when a score exceeds it by 2^8
+#include "kern/softmax.h"
+
+#include <math.h>
+
+// State of one block of queries.
+typedef struct block {
+    int64_t q0, n_q; // first query in its head, how many
+    float *queries;  // (D, QUERIES) transposed, times scale log2(e); missing queries are 0
+    float *scores;   // (KEYS, QUERIES)
+    float *out;      // (QUERIES, E), not yet divided by sum
+    float *reference, *sum;
+} block;
+
+static block block_in(float *scratch, const asp_sdpa_sizes *z)
+{
+    block b = {.queries = scratch};
+    b.scores = b.queries + z->d * QUERIES;
+    b.out = b.scores + KEYS * QUERIES;
+    b.reference = b.out + QUERIES * z->e;
+    b.sum = b.reference + QUERIES;
+    return b;
+}
+
+// The maximum of a column of scores; four chains.
+ASP_INLINE asp_vf column_max(const float *s, int64_t n)
+{
+    asp_vf m[4];
+    ASP_UNROLL
+    for (int i = 0; i < 4; i++) m[i] = asp_vf_all(-INFINITY);
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        ASP_UNROLL
+        for (int i = 0; i < 4; i++) m[i] = asp_vf_max(m[i], asp_vf_load(s + (j + i) * QUERIES));
+    }
+    for (; j < n; j++) m[0] = asp_vf_max(m[0], asp_vf_load(s + j * QUERIES));
+    return asp_vf_max(asp_vf_max(m[0], m[1]), asp_vf_max(m[2], m[3]));
+}
+
+// Moves the reference of the VF queries from c on to their new maximum and rescales what they have.
+static void move_reference(const asp_sdpa_sizes *z, block *b, int64_t c, asp_vf max)
+{
+    asp_vf old = asp_vf_load(b->reference + c), now = asp_vf_max(old, max);
+    asp_vf factor = exp2_of(old - now);
+    asp_vf_store(b->reference + c, now);
+    asp_vf_store(b->sum + c, asp_vf_load(b->sum + c) * factor);
+    for (int64_t q = c; q < asp_min(c + ASP_VF, b->n_q); q++)
+        for (int64_t x = 0; x < z->e; x += ASP_VF) {
+            float *out = b->out + q * z->e + x;
+            asp_vf_store(out, asp_vf_load(out) * factor[q - c]);
+        }
+}
+
+// Scores of n keys become p; sums and references follow.
+static void softmax_block(const asp_sdpa_sizes *z, block *b, int64_t n)
+{
+    for (int64_t c = 0; c < QUERIES && c < b->n_q; c += ASP_VF) {
+        float *s = b->scores + c;
+        asp_vf max = column_max(s, n);
+        if (any_above(max, asp_vf_load(b->reference + c) + 8.0f)) move_reference(z, b, c, max);
+        const asp_vf reference = asp_vf_load(b->reference + c);
+        asp_vf sum = asp_vf_load(b->sum + c);
+        for (int64_t j = 0; j < n; j++) {
+            asp_vf p = exp2_of(asp_vf_load(s + j * QUERIES) - reference);
+            asp_vf_store(s + j * QUERIES, p);
+            sum += p;
+        }
+        asp_vf_store(b->sum + c, sum);
+    }
+}
+
+static void write_rows(const asp_sdpa_sizes *z, const block *b, float *out, float *lse)
+{
+    for (int64_t q = 0; q < b->n_q; q++) {
+        const float inverse = 1.0f / b->sum[q];
+        for (int64_t x = 0; x < z->e; x += ASP_VF)
+            asp_vf_store(out + q * z->e + x, asp_vf_load(b->out + q * z->e + x) * inverse);
+        lse[q] = (float)((double)b->reference[q] * LN_2 + log((double)b->sum[q]));
+    }
+}
+
+static void attend(const asp_kcall *k, const asp_sdpa_sizes *z, int64_t head, block *b)
+{
+    const int64_t row = head * z->n_q + b->q0, kv = kv_row(z, head);
+    const float *keys = (const float *)k->in[1].data + kv * z->d;
+    const float *values = (const float *)k->in[2].data + kv * z->e;
+    const int64_t end = z->causal ? asp_min(b->q0 + b->n_q, z->n_k) : z->n_k;
+    load_transposed(b->queries, (const float *)k->in[0].data + row * z->d, b->n_q, z->d,
+                    z->scale * LOG2_E);
+    for (int64_t q = 0; q < QUERIES; q++) b->reference[q] = -INFINITY, b->sum[q] = 0;
+    memset(b->out, 0, (size_t)(QUERIES * z->e) * sizeof(float));
+    for (int64_t j = 0; j < end; j += KEYS) {
+        const int64_t n = asp_min(KEYS, end - j);
+        multiply_rows(n, QUERIES, z->d, keys + j * z->d, z->d, b->queries, QUERIES, b->scores,
+                      QUERIES, false);
+        if (z->causal) mask_block(b->scores, b->q0, j, n);
+        softmax_block(z, b, n);
+        multiply_columns(b->n_q, z->e, n, b->scores, QUERIES, values + j * z->e, z->e, b->out, z->e,
+                         true);
+    }
+    write_rows(z, b, (float *)k->out[0].data + row * z->e, (float *)k->out[1].data + row);
+}
+
+// A chunk is a block of queries of one head, the late ones first: when causal they take longest.
+void ASP_ISA_NAME(asp_sdpa_f32)(const asp_kcall *k, asp_worker *w)
+{
+    const asp_sdpa_sizes z = asp_sdpa_sizes_of(k);
+    if (z.d % ASP_VF || z.e % ASP_VF) {
+        SDPA_BELOW(k, w);
+        return;
+    }
+    const int64_t n_blocks = asp_ceil_div(z.n_q, QUERIES);
+    block b = block_in((float *)k->work + w->thread * asp_sdpa_thread_floats(&z), &z);
+    for (int64_t i; (i = asp_team_next(w, z.batch * z.heads * n_blocks)) >= 0;) {
+        b.q0 = (n_blocks - 1 - i % n_blocks) * QUERIES;
+        b.n_q = asp_min(QUERIES, z.n_q - b.q0);
+        attend(k, &z, i / n_blocks, &b);
+    }
+}
