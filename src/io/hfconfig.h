@@ -16,6 +16,8 @@ typedef struct asp_hf_config {
 
 // Reads and checks config.json.  Messages name the file, the key (or line and column) and the way
 // out.
+asp_status asp_hf_config_parse(asp_ctx *cx, const char *file, const char *text, size_t bytes,
+                               asp_hf_config *out_config);
 asp_status asp_hf_config_read(asp_ctx *cx, const char *path, asp_hf_config *out_config);
 // Appends a config.json that transformers reads back to the same model.
 void asp_hf_config_write(asp_text *t, const asp_hf_config *c);
