@@ -77,10 +77,10 @@ typedef struct asp_rowloc {
 
 typedef enum asp_rowwhen {
     ASP_WHEN_BEFORE, // once, before the rows
-    ASP_WHEN_ROWS,   // each tile of rows, on one number a row
-    ASP_WHEN_TILE,   // each tile
-    ASP_WHEN_TREE,   // each tile of rows, when all its columns are done
-    ASP_WHEN_BLOCKS, // once, after the rows: adds the blocks
+    ASP_WHEN_ROWS,   // at the start of a stage, on one number a row of the tile
+    ASP_WHEN_TILE,   // in a stage, for each chunk of columns
+    ASP_WHEN_TREE,   // at the end of a stage: makes the sums of rows of their partials
+    ASP_WHEN_BLOCKS, // once, after the rows: adds the blocks of sums over rows
     ASP_WHEN_AFTER   // once, after that
 } asp_rowwhen;
 
@@ -90,23 +90,43 @@ typedef struct asp_rowstep {
     asp_rowwhen when;
     int stage;
     int n_in, n_out;
-    int in[3], out[2]; // values, for the dump; -1: the constant
-    bool flat;         // rows of the tile may be joined when all strides equal n
-    bool scalar[3];    // operand is read as one number a row
+    int in[3], out[2]; // values, for the dump
     asp_rowloc at[3], to[2];
-    bool is_sum; // `to` is zeroed first: at a stage's start, or a block's
+    bool flat;       // whole rows of the tile may be taken as one
+    bool zero_tile;  // partial sums of rows: zeroed at the stage's start
+    bool zero_block; // partial sums over rows: zeroed at the block's start
+    bool down;       // sums ROW values over rows: rows x 1
 } asp_rowstep;
 
+// Steps of one stage: [rows, tile) on one number a row, [tile, tree) on tiles, [tree, end) sums.
+typedef struct asp_rowstage {
+    int rows, tile, tree, end;
+} asp_rowstage;
+
+// What depends on a sum of rows waits for it in the next stage; all stages run on one tile of rows
+// while it is in cache.
 struct asp_rowprog {
     const asp_row_prims *prims;
     int64_t rows, cols;
-    int64_t tile_rows, tile_cols; // rows of registers; columns at once
-    int64_t unit_rows, unit_cols; // what a thread claims
-    int n_slots, n_vals, n_steps, n_stages;
-    const asp_rowval *vals;
-    const asp_rowstep *steps; // by when (BEFORE, the stages, BLOCKS, AFTER) and stage
-    int n_before, n_main, n_blocks, n_after;
+    int64_t tile_rows, tile_cols; // of the registers; a tile holds whole rows if tile_cols = cols
+    int64_t unit_rows, unit_cols; // what a thread claims at once
+    int n_slots, n_described, n_constants, n_steps, n_stages;
+    const asp_rowval *vals; // of the description, constants, then of the compiler
+    const asp_rowstep *steps;
+    const asp_rowstage *stages;
+    int before_end, blocks,
+        after; // steps [0, before_end), stages, [blocks, after), [after, n_steps)
     const float *constants;
+    bool any_zero_block;
     int64_t thread_floats, shared_floats; // multiples of 16
     int64_t traffic_bytes;
 };
+
+const char *asp_rowop_name(asp_rowop op);
+int asp_rowop_operands(asp_rowop op);
+
+static inline int64_t asp_rowkind_count(const asp_rowprog *p, asp_rowkind kind)
+{
+    const int64_t counts[] = {p->rows * p->cols, p->rows, p->cols, 1};
+    return counts[kind];
+}
