@@ -215,7 +215,7 @@ bool asp_rowdesc_wrap(asp_arena *a, asp_op op, const asp_kcall *k, asp_rowdesc *
 static void put_val(const asp_rowprog *p, asp_text *t, int v)
 {
     static const char kinds[] = {'f', 'r', 'v', 'n'};
-    if (v >= p->n_described)
+    if (v >= p->n_described && v < p->n_described + p->n_constants)
         asp_put(t, "%.9g", (double)p->constants[v - p->n_described]);
     else if (p->vals[v].slot >= 0)
         asp_put(t, "$%d", p->vals[v].slot);
