@@ -48,13 +48,16 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
                           const asp_pass_options *options, const asp_pass_trace *trace);
 
 // The pipelines: module graph -> sharded module graph -> joint graph -> scheduled joint graph.
-#define ASP_PIPELINE_SHARD "canonicalise,place,shard,loss,dce,check"
+#define ASP_PIPELINE_SHARD "canonicalise,loss,place,shard,dce,check"
 #define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
 #define ASP_PIPELINE_PLAN "fuse"
 
 // The name of the value at which the backward starts: the cotangent of the loss.  What depends on
 // it is backward.
 #define ASP_SEED_NAME "seed"
+
+// ASP_ERR_UNSUPPORTED, naming both and the nearest lengths, unless ranks divides tokens.
+asp_status asp_check_sequence(asp_ctx *cx, int64_t tokens, int64_t ranks);
 
 // For passes that rewire many values at once: map[v.i] = the value to read instead of v (none: v
 // itself).  Applies to all operands and outputs in one sweep.

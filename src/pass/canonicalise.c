@@ -1,0 +1,72 @@
+// pass/canonicalise.c: drop ops that change nothing, join views of views and permutes of permutes.
+//
+//   %1 = view %x {shape = [B*S, 32]}
+//   %2 = view %1 {shape = [B, S, 4, 8]}     ->   %2 = view %x {shape = [B, S, 4, 8]}
+//   %3 = cast %2 {to = f32}  (f32 already)       (readers of %3 read %2)
+//
+// The passes behind it meet fewer shapes of the same program; values nobody reads any more stay for
+// dce.  With one rank nothing is done: the program is the one the user wrote.  O(nodes).
+// SPDX-License-Identifier: Apache-2.0
+#include "pass/pass.h"
+
+static bool same_type(const asp_graph *g, const asp_node_info *info)
+{
+    return asp_type_equal(asp_val_type(g, info->in[0]), asp_val_type(g, info->first));
+}
+
+static bool is_identity_permute(const asp_ints *perm)
+{
+    for (uint32_t d = 0; d < perm->n; d++)
+        if (perm->at[d] != (int64_t)d) return false;
+    return true;
+}
+
+// Ops whose result is their operand, bit by bit.
+static bool does_nothing(const asp_graph *g, const asp_node_info *info)
+{
+    if (info->op == ASP_OP_view || info->op == ASP_OP_expand || info->op == ASP_OP_cast)
+        return same_type(g, info);
+    if (info->op == ASP_OP_permute)
+        return is_identity_permute(&((const asp_permute_attr *)info->attr)->perm);
+    if (info->op == ASP_OP_repeat || info->op == ASP_OP_sum_groups)
+        return ((const asp_repeat_attr *)info->attr)->times == 1;
+    if (info->op == ASP_OP_mul_scalar) return ((const asp_scalar_attr *)info->attr)->value == 1.0;
+    return false;
+}
+
+// Reads through the operand when both are views or both are permutes.
+static bool join_with_operand(asp_graph *g, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(g, n);
+    if (info->op != ASP_OP_view && info->op != ASP_OP_permute) return false;
+    const asp_node_info *under = asp_val_node(g, info->in[0]);
+    if (under->op != info->op) return false;
+    asp_val source = under->in[0];
+    if (info->op == ASP_OP_permute) {
+        const asp_ints *outer = &((const asp_permute_attr *)info->attr)->perm;
+        const asp_ints *inner = &((const asp_permute_attr *)under->attr)->perm;
+        asp_permute_attr both = {.perm = {.n = outer->n}};
+        for (uint32_t d = 0; d < outer->n; d++) both.perm.at[d] = inner->at[outer->at[d]];
+        asp_graph_set_attr(g, n, &both);
+    }
+    asp_graph_set_input(g, n, 0, source);
+    return true;
+}
+
+asp_status asp_pass_canonicalise(asp_pass *px, asp_graph *g)
+{
+    if (px->options->ranks == 1) return ASP_OK;
+    asp_val *map = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
+    ASP_FOR_NODES (g, n) {
+        asp_node_info *info = asp_node_at(g, n);
+        for (uint32_t i = 0; i < info->n_in; i++)
+            if (map[info->in[i].i].i) info->in[i] = map[info->in[i].i];
+        px->changes += join_with_operand(g, n);
+        if (!does_nothing(g, info)) continue;
+        map[info->first.i] = info->in[0];
+        px->changes++;
+    }
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        if (map[g->outputs.at[i].val.i].i) g->outputs.at[i].val = map[g->outputs.at[i].val.i];
+    return ASP_OK;
+}

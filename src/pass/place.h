@@ -1,0 +1,58 @@
+// Placement: where each op runs, at "sequence" (its tokens split over the ranks) or at "other" (all
+// tokens, split along a chain of other atoms: heads).  Neighbours: axes.h (what dimensions are),
+// flow/maxflow.h (the solver); placement.c (what is legal and what it costs), network.c (the cut),
+// place.c (the pass).  SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "flow/maxflow.h"
+#include "pass/axes.h"
+#include "pass/pass.h"
+
+#define ASP_NO_CHAIN UINT32_MAX
+
+// Atoms split together, outer to inner; P is spread over them: all but the last are split
+// completely, so that each rank's part is one contiguous block.
+typedef struct asp_chain {
+    asp_atoms atoms;
+    int64_t parts[ASP_MAX_DIM_LETTERS]; // by atom; their product is P
+} asp_chain;
+
+// What a node is at either label.
+typedef struct asp_op_place {
+    int64_t sequence_price; // bytes of all ranks; ASP_FLOW_INF: illegal at "sequence"
+    uint32_t chain;         // its chain at "other"; ASP_NO_CHAIN: illegal at "other"
+    bool other;             // the cut's answer
+} asp_op_place;
+
+typedef struct asp_placement {
+    asp_ctx *cx;
+    asp_arena *arena;
+    asp_graph *g;
+    asp_axes axes;
+    int64_t ranks;
+    asp_env env; // for prices
+    ASP_VEC(asp_chain) chains;
+    asp_op_place *op; // by node; meaningful where axes.node is set
+    int64_t cost;     // of the cut: bytes moved by all ranks, forward and backward, + 1 an exchange
+} asp_placement;
+
+// Bytes of an exchange of v between "sequence" and the chain, forward and backward, plus 1;
+// ASP_FLOW_INF when v cannot be exchanged.
+int64_t asp_exchange_price(const asp_placement *p, asp_val v, uint32_t chain);
+// How often v is repeated before the exchange: the parts of the chain's atoms that v lacks;
+// P when it has none of them, and every rank gets all of it.
+int64_t asp_exchange_copies(const asp_placement *p, asp_val v, uint32_t chain);
+// The dim of operand i of node n that stands outside of the chain's atoms which the operand lacks:
+// of k in sdpa "b(gr)QD,bgKD", g's.  -1: none, so the operand cannot be repeated.
+int asp_repeat_dim(const asp_placement *p, asp_node n, uint32_t i, const asp_chain *chain);
+// Of P ranks, over which is this list of atoms split in contiguous blocks?  False: not divisible.
+bool asp_chain_spread(const asp_graph *g, const asp_axes *x, asp_atoms atoms, int64_t ranks,
+                      asp_chain *out_chain);
+
+// Legality, prices and chains of every op (placement.c).
+asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_placement);
+// Builds the network and sets `other` of every op (network.c).  Ties: as few exchanges as possible,
+// then as many ops as possible at "sequence".
+asp_status asp_placement_cut(asp_placement *p);
+// Why op n cannot be split at all; returns the failure.
+asp_status asp_placement_refuse(asp_placement *p, asp_node n);

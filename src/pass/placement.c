@@ -1,0 +1,443 @@
+// What is legal and what it costs: every op at "sequence" and at "other".
+//
+// At "sequence" an op is legal when at most one of its letters has a token atom and that letter may
+// be split; a summed letter costs an all-reduce.  At "other" it follows one chain: the atoms of a
+// result dimension of a mixer (an op that is illegal at "sequence"), batch atoms left out.  The
+// chain must stand in every result, in letters that may be split, and in every operand, except
+// where the op reads one slice for many (K/V heads under their query heads): then the operand is
+// repeated.  A parameter is never sliced: no accidental tensor parallelism.
+// Neighbours: place.h (contract), network.c (what becomes of the prices).
+// SPDX-License-Identifier: Apache-2.0
+#include "pass/place.h"
+
+// ---- bytes
+// --------------------------------------------------------------------------------------
+
+// Symbols that have no value yet are priced as a long sequence.
+static int64_t nominal(const asp_placement *p, asp_size s)
+{
+    int64_t n;
+    if (asp_size_is_num(p->g, s, &n)) return n;
+    if (asp_size_eval(p->g, s, &p->env, &n) == ASP_OK && n > 0) return n;
+    return 4096;
+}
+
+static int64_t value_bytes(const asp_placement *p, asp_val v)
+{
+    const asp_type *t = asp_val_type(p->g, v);
+    int64_t bytes = asp_dtypes[t->dtype].bytes;
+    for (uint32_t d = 0; d < t->rank; d++)
+        if (asp_mul_overflows(bytes, nominal(p, t->dim[d]), &bytes)) return INT64_C(1) << 48;
+    return asp_min(bytes, INT64_C(1) << 48);
+}
+
+// Forward, and backward where there is a gradient.
+static int64_t twice_with_grad(const asp_placement *p, asp_val v, int64_t bytes)
+{
+    return p->axes.needs_grad[v.i] ? 2 * bytes : bytes;
+}
+
+int64_t asp_exchange_copies(const asp_placement *p, asp_val v, uint32_t chain)
+{
+    const asp_chain *c = &p->chains.at[chain];
+    int64_t copies = 1;
+    for (uint32_t i = 0; i < c->atoms.n; i++)
+        if (!asp_axes_value_has(&p->axes, v, c->atoms.at[i])) copies *= c->parts[i];
+    return copies;
+}
+
+int64_t asp_exchange_price(const asp_placement *p, asp_val v, uint32_t chain)
+{
+    if (asp_axes_count_value_tokens(&p->axes, v) != 1) return ASP_FLOW_INF;
+    return twice_with_grad(p, v, value_bytes(p, v)) * asp_exchange_copies(p, v, chain) + 1;
+}
+
+// ---- at "sequence"
+// ------------------------------------------------------------------------------
+
+static bool dim_has(const asp_rule_dim *d, uint8_t letter)
+{
+    for (uint32_t i = 0; i < d->n; i++)
+        if (d->at[i] == letter) return true;
+    return false;
+}
+
+static bool operand_has(const asp_placement *p, asp_node n, uint32_t i, uint8_t letter)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    asp_val v = asp_node_at(p->g, n)->in[i];
+    for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++)
+        if (dim_has(&a->rule.in[i][d], letter)) return true;
+    return false;
+}
+
+static bool result_has(const asp_placement *p, asp_node n, uint32_t i, uint8_t letter)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    asp_val v = asp_node_result(p->g, n, i);
+    for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++)
+        if (dim_has(&a->rule.out[i][d], letter)) return true;
+    return false;
+}
+
+// Would splitting this letter slice a value that needs a gradient?
+static bool slices_parameter(const asp_placement *p, asp_node n, uint8_t letter)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        asp_val v = info->in[i];
+        if (p->axes.replicable[v.i] && p->axes.needs_grad[v.i] && operand_has(p, n, i, letter))
+            return true;
+    }
+    return false;
+}
+
+// A sum over tokens is all-reduced: 2 bytes moved a byte of the result.  A scalar's is free.
+static int64_t sum_price(const asp_placement *p, asp_node n, uint8_t letter)
+{
+    int64_t price = 0;
+    for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_out; i++) {
+        asp_val v = asp_node_result(p->g, n, i);
+        if (result_has(p, n, i, letter) || asp_val_type(p->g, v)->rank == 0) continue;
+        price += 2 * twice_with_grad(p, v, value_bytes(p, v));
+    }
+    return price;
+}
+
+static int64_t sequence_price(const asp_placement *p, asp_node n)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    const asp_node_info *info = asp_node_at(p->g, n);
+    uint32_t letters = 0;
+    uint8_t token = 0;
+    if (!a->has_rule) {
+        for (uint32_t i = 0; i < info->n_in; i++)
+            if (asp_axes_count_value_tokens(&p->axes, info->in[i])) return ASP_FLOW_INF;
+        return 0;
+    }
+    for (uint32_t c = 0; c < a->rule.n_letters; c++) {
+        uint32_t tokens = asp_axes_count_tokens(&p->axes, a->letter[c]);
+        letters += tokens;
+        if (tokens) token = (uint8_t)c;
+    }
+    if (letters == 0) return 0;
+    if (letters > 1 || a->rule.letter[token].kind == ASP_LETTER_WHOLE) return ASP_FLOW_INF;
+    if (slices_parameter(p, n, token)) return ASP_FLOW_INF;
+    return a->rule.letter[token].kind == ASP_LETTER_SUM ? sum_price(p, n, token) : 0;
+}
+
+// ---- at "other"
+// ---------------------------------------------------------------------------------
+
+bool asp_chain_spread(const asp_graph *g, const asp_axes *x, asp_atoms atoms, int64_t ranks,
+                      asp_chain *out_chain)
+{
+    asp_chain c = {.atoms = {.at = atoms.at}};
+    int64_t left = ranks, size;
+    while (left > 1) {
+        if (c.atoms.n == atoms.n || c.atoms.n == ASP_MAX_DIM_LETTERS) return false;
+        if (!asp_size_is_num(g, x->atoms.at[atoms.at[c.atoms.n]].size, &size)) return false;
+        int64_t k = left % size == 0 ? size : left;
+        if (size % k != 0) return false;
+        c.parts[c.atoms.n++] = k;
+        left /= k;
+    }
+    *out_chain = c;
+    return c.atoms.n > 0;
+}
+
+int asp_repeat_dim(const asp_placement *p, asp_node n, uint32_t i, const asp_chain *chain)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    const asp_node_axes *a = p->axes.node[n.i];
+    asp_val v = info->in[i];
+    for (uint32_t o = 0; o < info->n_in; o++) {
+        for (uint32_t d = 0; d < asp_val_type(p->g, info->in[o])->rank; d++) {
+            const asp_rule_dim *dim = &a->rule.in[o][d];
+            bool lacked = false;
+            for (uint32_t k = 1; k < dim->n; k++)
+                for (uint32_t x = 0; x < chain->atoms.n; x++)
+                    lacked |= asp_atoms_have(a->letter[dim->at[k]], chain->atoms.at[x]);
+            for (uint32_t e = 0; lacked && e < asp_val_type(p->g, v)->rank; e++)
+                if (a->rule.in[i][e].n == 1 && a->rule.in[i][e].at[0] == dim->at[0]) return (int)e;
+        }
+    }
+    return -1;
+}
+
+// Stands the atom in every result, and only in letters that may be split?
+static bool atom_legal(const asp_placement *p, asp_node n, uint32_t atom)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    const asp_node_info *info = asp_node_at(p->g, n);
+    uint32_t letters = 0;
+    for (uint32_t c = 0; c < a->rule.n_letters; c++) {
+        if (!asp_atoms_have(a->letter[c], atom)) continue;
+        if (a->rule.letter[c].kind != ASP_LETTER_SPLIT || letters++) return false;
+        if (slices_parameter(p, n, (uint8_t)c)) return false;
+    }
+    for (uint32_t i = 0; i < info->n_out; i++)
+        if (!asp_axes_value_has(&p->axes, asp_node_result(p->g, n, i), atom)) return false;
+    return true;
+}
+
+// complete: every operand has all of the chain.
+static bool other_legal(const asp_placement *p, asp_node n, const asp_chain *chain,
+                        bool *out_complete)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    if (!p->axes.node[n.i]->has_rule) return false;
+    for (uint32_t x = 0; x < chain->atoms.n; x++)
+        if (!atom_legal(p, n, chain->atoms.at[x])) return false;
+    *out_complete = true;
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        asp_val v = info->in[i];
+        uint32_t have = 0;
+        if (p->axes.replicable[v.i]) continue;
+        for (uint32_t x = 0; x < chain->atoms.n; x++)
+            have += asp_axes_value_has(&p->axes, v, chain->atoms.at[x]);
+        if (have == chain->atoms.n) continue;
+        if (asp_repeat_dim(p, n, i, chain) < 0) return false;
+        *out_complete = false;
+    }
+    return true;
+}
+
+// ---- chains
+// -------------------------------------------------------------------------------------
+
+typedef struct candidate {
+    asp_chain chain;
+    uint32_t cover, part; // mixers where every operand has it; mixers where it is legal
+    uint32_t met;
+} candidate;
+
+// The atoms of one result dim of a mixer that may be split, batch left out; n = 0 when the dim is
+// tokens or must be whole.
+static asp_atoms splittable(const asp_placement *p, const asp_node_axes *a, const asp_rule_dim *dim)
+{
+    asp_atoms list = {0};
+    for (uint32_t k = 0; k < dim->n; k++) list.n += a->letter[dim->at[k]].n;
+    list = (asp_atoms){.at = ASP_NEW_ARRAY(p->arena, uint32_t, list.n)};
+    for (uint32_t k = 0; k < dim->n; k++) {
+        if (a->rule.letter[dim->at[k]].kind != ASP_LETTER_SPLIT) break;
+        for (uint32_t i = 0; i < a->letter[dim->at[k]].n; i++) {
+            const asp_atom *atom = &p->axes.atoms.at[a->letter[dim->at[k]].at[i]];
+            if (atom->token) return (asp_atoms){0};
+            if (!atom->batch) list.at[list.n++] = a->letter[dim->at[k]].at[i];
+        }
+    }
+    return list;
+}
+
+typedef ASP_VEC(candidate) candidates;
+
+static void add_candidates(const asp_placement *p, asp_node n, candidates *all, uint32_t *of_atom)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_out; i++) {
+        asp_val v = asp_node_result(p->g, n, i);
+        for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++) {
+            asp_atoms list = splittable(p, a, &a->rule.out[i][d]);
+            candidate c = {.met = all->n};
+            if (list.n == 0 || of_atom[list.at[0]]) continue;
+            if (!asp_chain_spread(p->g, &p->axes, list, p->ranks, &c.chain)) continue;
+            ASP_PUSH(p->arena, all, c);
+            of_atom[list.at[0]] = all->n;
+        }
+    }
+}
+
+typedef void chain_fn(const asp_placement *p, asp_node n, candidate *c);
+
+// Calls fn for each candidate whose first atom stands in a result of n, once each.
+static void for_each_chain(const asp_placement *p, asp_node n, candidates *all,
+                           const uint32_t *of_atom, chain_fn *fn)
+{
+    asp_val v = asp_node_at(p->g, n)->first;
+    for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++) {
+        asp_atoms list = p->axes.dims[v.i][d];
+        for (uint32_t k = 0; k < list.n; k++)
+            if (of_atom[list.at[k]]) fn(p, n, &all->at[of_atom[list.at[k]] - 1]);
+    }
+}
+
+static void count_mixer(const asp_placement *p, asp_node n, candidate *c)
+{
+    bool complete;
+    if (!other_legal(p, n, &c->chain, &complete)) return;
+    c->part++;
+    c->cover += complete;
+}
+
+static bool comes_first(const candidate *a, const candidate *b)
+{
+    if (a->cover != b->cover) return a->cover > b->cover;
+    if (a->part != b->part) return a->part > b->part;
+    return a->met < b->met;
+}
+
+// The legal chain of node n that comes first.
+static void choose_chain(const asp_placement *p, asp_node n, candidate *c)
+{
+    asp_op_place *op = &p->op[n.i];
+    bool complete;
+    if (op->chain > c->met && other_legal(p, n, &c->chain, &complete)) op->chain = c->met;
+}
+
+static bool is_mixer(const asp_placement *p, asp_node n)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    return a && a->has_rule && p->op[n.i].sequence_price == ASP_FLOW_INF;
+}
+
+static void find_chains(asp_placement *p)
+{
+    candidates all = {0};
+    uint32_t *of_atom = ASP_NEW_ARRAY(p->arena, uint32_t, p->axes.atoms.n); // index + 1
+    ASP_FOR_NODES (p->g, n)
+        if (is_mixer(p, n)) add_candidates(p, n, &all, of_atom);
+    ASP_FOR_NODES (p->g, n)
+        if (is_mixer(p, n)) for_each_chain(p, n, &all, of_atom, count_mixer);
+    for (uint32_t i = 1; i < all.n; i++) {
+        candidate c = all.at[i];
+        uint32_t j = i;
+        for (; j > 0 && comes_first(&c, &all.at[j - 1]); j--) all.at[j] = all.at[j - 1];
+        all.at[j] = c;
+    }
+    for (uint32_t i = 0; i < all.n; i++) { // from here on `met` is the place in this order
+        all.at[i].met = i;
+        of_atom[all.at[i].chain.atoms.at[0]] = i + 1;
+        ASP_PUSH(p->arena, &p->chains, all.at[i].chain);
+    }
+    ASP_FOR_NODES (p->g, n)
+        if (p->axes.node[n.i]) for_each_chain(p, n, &all, of_atom, choose_chain);
+}
+
+// ---- the whole
+// ----------------------------------------------------------------------------------
+
+static void add_symbol(asp_env *env, const char *symbol, int64_t value)
+{
+    for (int i = 0; i < env->n; i++)
+        if (strcmp(env->at[i].symbol, symbol) == 0) return;
+    if (env->n == (int)ASP_COUNT_OF(env->at)) return;
+    env->at[env->n].symbol = symbol;
+    env->at[env->n++].value = value;
+}
+
+asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_placement)
+{
+    asp_placement p = {.cx = px->cx,
+                       .arena = px->scratch,
+                       .g = g,
+                       .ranks = px->options->ranks,
+                       .env = px->options->env};
+    bool tokens = false;
+    add_symbol(&p.env, "S", 4096);
+    add_symbol(&p.env, "B", 1);
+    asp_axes_analyse(px->scratch, g, &p.axes);
+    p.op = ASP_NEW_ARRAY(px->scratch, asp_op_place, g->nodes.n);
+    ASP_FOR_NODES (g, n) {
+        p.op[n.i].chain = ASP_NO_CHAIN;
+        if (!p.axes.node[n.i]) continue;
+        p.op[n.i].sequence_price = sequence_price(&p, n);
+        tokens |= asp_axes_count_value_tokens(&p.axes, asp_node_at(g, n)->first) > 0;
+    }
+    if (!tokens)
+        return asp_fail(px->cx, ASP_ERR_UNSUPPORTED,
+                        "graph %s cannot be split over %lld ranks: no trained op works on tokens; "
+                        "give the input of token ids {role = \"tokens\"}",
+                        g->name, (long long)p.ranks);
+    find_chains(&p);
+    *out_placement = p;
+    return ASP_OK;
+}
+
+// ---- refusals
+// -----------------------------------------------------------------------------------
+
+// The numbers of ranks up to `size` that this list of atoms can be split over, as "1, 2, 4".
+static const char *possible_ranks(asp_placement *p, asp_atoms list, int64_t size)
+{
+    asp_text t;
+    asp_chain c;
+    int found = 1;
+    asp_text_init(&t, p->arena);
+    asp_put(&t, "1");
+    for (int64_t ranks = 2; ranks <= asp_min(size, 4096) && found < 16; ranks++) {
+        if (!asp_chain_spread(p->g, &p->axes, list, ranks, &c)) continue;
+        asp_put(&t, ", %lld", (long long)ranks);
+        found++;
+    }
+    return t.at;
+}
+
+// A mixer with heads that do not divide.
+static asp_status refuse_heads(asp_placement *p, asp_node n)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_out; i++) {
+        asp_val v = asp_node_result(p->g, n, i);
+        for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++) {
+            asp_atoms list = splittable(p, a, &a->rule.out[i][d]);
+            asp_chain c;
+            int64_t size = 1, outer = 0, k;
+            if (list.n == 0 || asp_chain_spread(p->g, &p->axes, list, p->ranks, &c)) continue;
+            for (uint32_t x = 0; x < list.n; x++) {
+                if (!asp_size_is_num(p->g, p->axes.atoms.at[list.at[x]].size, &k)) k = 0;
+                size *= k;
+                if (x == 0) outer = k;
+            }
+            if (size == 0) continue;
+            const char *what = asp_node_at(p->g, n)->op == ASP_OP_sdpa ? "heads" : "slices";
+            const char *loc = asp_node_str(p->g, n);
+            const char *possible = possible_ranks(p, list, size);
+            if (size % p->ranks != 0)
+                return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                                "%s cannot be split over %lld ranks: its %lld %s do not divide by "
+                                "%lld; use %s ranks",
+                                loc, (long long)p->ranks, (long long)size, what,
+                                (long long)p->ranks, possible);
+            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                            "%s cannot be split over %lld ranks: its %lld %s stand in %lld groups "
+                            "(K/V heads), and neither of %lld and %lld divides the other; use %s "
+                            "ranks",
+                            loc, (long long)p->ranks, (long long)size, what, (long long)outer,
+                            (long long)outer, (long long)p->ranks, possible);
+        }
+    }
+    return ASP_OK;
+}
+
+// Where the tokens of a refused op stand.
+static const char *token_place(asp_placement *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const asp_type *t = asp_val_type(p->g, info->in[i]);
+        for (uint32_t d = 0; p->axes.dims[info->in[i].i] && d < t->rank; d++)
+            if (asp_axes_count_tokens(&p->axes, p->axes.dims[info->in[i].i][d]))
+                return asp_printf(p->arena, "dimension %u (%s) of operand %u %s", d,
+                                  asp_size_str(p->g, t->dim[d]), i, asp_type_str(p->g, t));
+    }
+    return "the sequence";
+}
+
+asp_status asp_placement_refuse(asp_placement *p, asp_node n)
+{
+    const char *node = asp_node_str(p->g, n);
+    const char *where = token_place(p, n);
+    if (!p->axes.node[n.i]->has_rule)
+        return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                        "%s cannot be split over %lld ranks: the op has no sharding rule, and its "
+                        "tokens in %s are split; keep it before the token embedding, or write it "
+                        "with ops that have rules (autosp docs ops)",
+                        node, (long long)p->ranks, where);
+    ASP_TRY(refuse_heads(p, n));
+    return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                    "%s cannot be split over %lld ranks: it needs all tokens of %s at once, and "
+                    "no other dimension of it can be split; use 1 rank, or an op that mixes tokens "
+                    "head by head",
+                    node, (long long)p->ranks, where);
+}
