@@ -94,10 +94,11 @@ static int64_t count(const program *p, int v)
     return n[p->vals[v].kind];
 }
 
+// Recent values are likely, so that pairs of ops appear that can be joined.
 static int pick_val(const program *p, int n, bool (*ok)(const program *, int))
 {
     for (int tries = 0; tries < 50; tries++) {
-        int v = (int)pick(n);
+        int v = pick(3) ? n - 1 - (int)pick(n < 3 ? n : 3) : (int)pick(n);
         if (ok(p, v)) return v;
     }
     return 0; // always FULL
@@ -117,9 +118,11 @@ static bool is_vector(const program *p, int v)
 static void add_op(program *p, int i)
 {
     static const asp_rowop each[] = {
-        ASP_ROWOP_add,  ASP_ROWOP_sub,        ASP_ROWOP_mul,   ASP_ROWOP_mul,  ASP_ROWOP_add,
-        ASP_ROWOP_silu, ASP_ROWOP_silu_grad,  ASP_ROWOP_neg,   ASP_ROWOP_copy, ASP_ROWOP_add_scalar,
-        ASP_ROWOP_exp,  ASP_ROWOP_mul_scalar, ASP_ROWOP_rsqrt, ASP_ROWOP_div};
+        ASP_ROWOP_add, ASP_ROWOP_sub,  ASP_ROWOP_mul,       ASP_ROWOP_mul,       ASP_ROWOP_add,
+        ASP_ROWOP_sub, ASP_ROWOP_silu, ASP_ROWOP_silu_grad, ASP_ROWOP_neg,       ASP_ROWOP_copy,
+        ASP_ROWOP_sub, ASP_ROWOP_mul,  ASP_ROWOP_silu_grad, ASP_ROWOP_add_scalar};
+    static const asp_rowop rare[] = {ASP_ROWOP_exp, ASP_ROWOP_rsqrt, ASP_ROWOP_div,
+                                     ASP_ROWOP_mul_scalar}; // may make NaN, which hides errors
     const int n = p->n_in + i, out = n;
     asp_rowinstr *o = &p->ops[i];
     *o = (asp_rowinstr){.out = out, .value = (double)number()};
@@ -136,7 +139,7 @@ static void add_op(program *p, int i)
         if (kind == ASP_ROW_VECTOR) o->in[0] = pick_val(p, n, is_full);
         p->later[out] = true;
     } else {
-        o->op = each[pick(ASP_COUNT_OF(each))];
+        o->op = pick(12) ? each[pick(ASP_COUNT_OF(each))] : rare[pick(ASP_COUNT_OF(rare))];
         bool (*ok)(const program *, int) = is_any;
         if (what == 2) kind = ASP_ROW_ROW, ok = is_row;
         if (what == 3) kind = ASP_ROW_VECTOR, ok = is_vector;
@@ -288,7 +291,7 @@ static void run_variant(const program *p, asp_isa isa, int64_t tile_cols, int64_
 static void programs_give_the_bits_of_their_ops(void **state)
 {
     (void)state;
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < 200; i++) {
         program p;
         seed = (uint32_t)i + 77;
         program_init(&p);
@@ -304,6 +307,40 @@ static void programs_give_the_bits_of_their_ops(void **state)
         program_fini(&p);
         asp_arena_reset(&arena);
     }
+}
+
+// (a op b) op c in every form: one primitive, the bits of two.
+static void check_chain(asp_rowop first, asp_rowop second, bool swap, asp_rowkind b, asp_rowkind c)
+{
+    program p = {.n_in = 3, .d = {.rows = 3, .cols = 37, .n_slots = 4, .n_vals = 5, .n_ops = 2}};
+    p.d.vals = p.vals, p.d.ops = p.ops;
+    const asp_rowkind kinds[] = {ASP_ROW_FULL, b, c, ASP_ROW_FULL, ASP_ROW_FULL};
+    for (int v = 0; v < 5; v++) {
+        p.vals[v] = (asp_rowval){kinds[v], v < 3 ? v : v == 3 ? -1 : 3};
+        p.data[v] = array(count(&p, v));
+        for (int64_t i = 0; v < 3 && i < count(&p, v); i++) p.data[v][i] = number();
+    }
+    p.ops[0] = (asp_rowinstr){first, {0, 1}, 3, 0};
+    p.ops[1] = (asp_rowinstr){second, {swap ? 2 : 3, swap ? 3 : 2}, 4, 0};
+    asp_text t;
+    asp_text_init(&t, &arena);
+    asp_rowprog_print(asp_rowprog_build(&arena, &p.d, best_of_cpu()), &t);
+    assert_non_null(strstr(t.at, "$3 = "));
+    assert_null(strstr(t.at, "f3"));
+    run_one_by_one(&p);
+    for (asp_isa isa = ASP_ISA_GENERIC; isa <= best_of_cpu(); isa++)
+        run_variant(&p, isa, 0, 0, true, 1);
+    program_fini(&p);
+    asp_arena_reset(&arena);
+}
+
+static void chains_keep_every_rounding(void **state)
+{
+    (void)state;
+    static const asp_rowop ops[] = {ASP_ROWOP_add, ASP_ROWOP_sub, ASP_ROWOP_mul};
+    for (int i = 0; i < 3 * 3 * 2 * 4 * 4; i++)
+        check_chain(ops[i % 3], ops[i / 3 % 3], i / 9 % 2, (asp_rowkind)(i / 18 % 4),
+                    (asp_rowkind)(i / 72));
 }
 
 // ---- hand values and known groups --------------------------------------------------------------
@@ -445,6 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rms_norm_by_hand),
         cmocka_unit_test(swiglu_is_joined),
+        cmocka_unit_test(chains_keep_every_rounding),
         cmocka_unit_test(programs_give_the_bits_of_their_ops),
         cmocka_unit_test(unsound_descriptions_are_named),
         cmocka_unit_test(single_ops_are_wrapped),
