@@ -1,0 +1,299 @@
+// pass/check.c: prove a split graph, from the rules alone.
+//
+// Shares nothing with the passes that split it.  Every value gets a layout: whole on every rank, or
+// split once - one dimension is before x (P ranks) x rest and a rank holds its block - or a partial
+// sum.  Each op is then judged by its rule on the local sizes: a split letter must be split at the
+// same place in every operand that has it, may be split by its kind, and stands in every result;
+// results that a summed letter leaves out are partial, and only an all-reduce may read them.
+// Exchanges and slices must find and leave the layout they say.  Sizes of whole dimensions have no
+// fraction (no S/P without a rank behind it).  Changes nothing.  O(nodes).  Neighbours: op/rule.h,
+// shard.c (who must satisfy it).  SPDX-License-Identifier: Apache-2.0
+#include "op/rule.h"
+#include "pass/pass.h"
+
+typedef struct layout {
+    bool split, partial;
+    uint32_t dim;     // the split dimension
+    asp_size before;  // what stands outside of the ranks in it; 1: blocks of the whole dimension
+    unsigned uniform; // bit d: all slices of dimension d are equal, it fits whole and split
+} layout;
+
+typedef struct checker {
+    asp_pass *px;
+    asp_graph *g;
+    layout *of; // by value
+    asp_size one, ranks;
+    int8_t *fraction; // by size: 0 unknown, 1 none, -1 has one
+    uint32_t n_fraction;
+} checker;
+
+static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...) ASP_PRINTF(3, 4);
+static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    return asp_fail(k->px->cx, ASP_ERR_CHECK,
+                    "the program split over %lld ranks is not proved equal to the one of one "
+                    "device: %s: %s",
+                    (long long)k->g->ranks, asp_node_str(k->g, n), what);
+}
+
+// ---- one op by its rule
+// -------------------------------------------------------------------------
+
+// The split letter: which one, and what of it stands outside of the ranks.
+typedef struct split_letter {
+    bool any;
+    uint8_t letter;
+    asp_size before;
+    uint32_t operand; // where it was seen first
+} split_letter;
+
+// In a dim's letters, the one in which the ranks stand: the first whose outer boundary, or inside,
+// is at `before`.
+static bool locate(checker *k, const asp_rule *r, const asp_rule_dim *dim, asp_size before,
+                   split_letter *out)
+{
+    for (uint32_t i = 0; i < dim->n; i++) {
+        asp_size size = r->letter[dim->at[i]].size, rest;
+        bool last = i + 1 == dim->n;
+        if (asp_size_equal(before, k->one) || last ||
+            !asp_size_divides(k->g, size, before, &rest)) {
+            if (!asp_size_divides(k->g, before, size, &rest)) return false;
+            *out = (split_letter){.any = true, .letter = dim->at[i], .before = before};
+            return true;
+        }
+        before = rest;
+    }
+    return false;
+}
+
+static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_letter *out)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    *out = (split_letter){0};
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const layout *l = &k->of[info->in[i].i];
+        split_letter s;
+        if (l->partial)
+            return wrong(k, n, "operand %u is a partial sum that was not all-reduced", i);
+        if (!l->split) continue;
+        if (!locate(k, r, &r->in[i][l->dim], l->before, &s))
+            return wrong(k, n, "operand %u is split in dimension %u, which it does not keep", i,
+                         l->dim);
+        s.operand = i;
+        if (!out->any)
+            *out = s;
+        else if (out->letter != s.letter || !asp_size_equal(out->before, s.before))
+            return wrong(k, n, "operands %u and %u are split along different axes", out->operand,
+                         i);
+    }
+    return ASP_OK;
+}
+
+// Every operand with the split letter is split there, or the same in all its slices.
+static asp_status check_aligned(checker *k, asp_node n, const asp_rule *r, const split_letter *s)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const layout *l = &k->of[info->in[i].i];
+        for (uint32_t d = 0; d < asp_val_type(k->g, info->in[i])->rank; d++) {
+            for (uint32_t j = 0; j < r->in[i][d].n; j++) {
+                if (r->in[i][d].at[j] != s->letter || (l->split && l->dim == d)) continue;
+                if (r->in[i][d].n == 1 && l->uniform >> d & 1) continue;
+                return wrong(k, n, "operand %u has dimension %u whole, where operand %u is split",
+                             i, d, s->operand);
+            }
+        }
+    }
+    return ASP_OK;
+}
+
+static asp_status place_in_result(checker *k, asp_node n, const asp_rule *r, const split_letter *s,
+                                  uint32_t i)
+{
+    asp_val v = asp_node_result(k->g, n, i);
+    layout *l = &k->of[v.i];
+    for (uint32_t d = 0; d < asp_val_type(k->g, v)->rank; d++) {
+        asp_size before = k->one;
+        for (uint32_t j = 0; j < r->out[i][d].n; j++) {
+            uint8_t c = r->out[i][d].at[j];
+            if (c != s->letter) {
+                before = asp_size_mul(k->g, before, r->letter[c].size);
+                continue;
+            }
+            if (l->split) return wrong(k, n, "result %u would be split twice", i);
+            l->split = true;
+            l->dim = d;
+            l->before = asp_size_mul(k->g, before, s->before);
+        }
+    }
+    if (l->split) return ASP_OK;
+    if (r->letter[s->letter].kind != ASP_LETTER_SUM)
+        return wrong(k, n, "result %u has lost the split axis", i);
+    l->partial = true;
+    return ASP_OK;
+}
+
+// Result dims whose letter is new (a broadcast) or uniform in every operand that has it.
+static void mark_uniform(checker *k, asp_node n, const asp_rule *r)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    bool varies[ASP_MAX_LETTERS] = {false}, seen[ASP_MAX_LETTERS] = {false};
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        for (uint32_t d = 0; d < asp_val_type(k->g, info->in[i])->rank; d++) {
+            bool uniform = r->in[i][d].n == 1 && k->of[info->in[i].i].uniform >> d & 1;
+            for (uint32_t j = 0; j < r->in[i][d].n; j++) {
+                seen[r->in[i][d].at[j]] = true;
+                varies[r->in[i][d].at[j]] |= !uniform;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < info->n_out; i++) {
+        asp_val v = asp_node_result(k->g, n, i);
+        for (uint32_t d = 0; d < asp_val_type(k->g, v)->rank; d++) {
+            if (r->out[i][d].n != 1) continue;
+            uint8_t c = r->out[i][d].at[0];
+            if (!varies[c] && (seen[c] || info->op == ASP_OP_expand)) k->of[v.i].uniform |= 1u << d;
+        }
+    }
+}
+
+static asp_status check_by_rule(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    asp_rule r;
+    split_letter s;
+    if (!asp_rule_of(k->px->scratch, k->g, n, &r)) {
+        for (uint32_t i = 0; i < info->n_in; i++)
+            if (k->of[info->in[i].i].split || k->of[info->in[i].i].partial)
+                return wrong(k, n, "operand %u is split, and the op has no sharding rule", i);
+        return ASP_OK;
+    }
+    ASP_TRY(find_split(k, n, &r, &s));
+    mark_uniform(k, n, &r);
+    if (!s.any) return ASP_OK;
+    if (r.letter[s.letter].kind == ASP_LETTER_WHOLE)
+        return wrong(k, n, "operand %u is split in dimension %u, which the op needs whole",
+                     s.operand, k->of[info->in[s.operand].i].dim);
+    ASP_TRY(check_aligned(k, n, &r, &s));
+    for (uint32_t i = 0; i < info->n_out; i++) ASP_TRY(place_in_result(k, n, &r, &s, i));
+    return ASP_OK;
+}
+
+// ---- what ranks exchange
+// ------------------------------------------------------------------------
+
+static asp_status check_ranks(const checker *k, asp_node n, int64_t ranks)
+{
+    if (ranks == k->g->ranks) return ASP_OK;
+    return wrong(k, n, "it is among %lld ranks", (long long)ranks);
+}
+
+static asp_status check_all_to_all(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_a2a_attr *a = info->attr;
+    const layout *l = &k->of[info->in[0].i];
+    ASP_TRY(check_ranks(k, n, a->ranks));
+    if (l->partial || !l->split || l->dim != a->gather || !asp_size_equal(l->before, k->one))
+        return wrong(k, n, "dimension %lld, which it gathers, is not split", (long long)a->gather);
+    k->of[info->first.i] = (layout){.split = true, .dim = (uint32_t)a->split, .before = k->one};
+    return ASP_OK;
+}
+
+static asp_status check_slice(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_slice_attr *a = info->attr;
+    const layout *l = &k->of[info->in[0].i];
+    ASP_TRY(check_ranks(k, n, a->ranks));
+    if (l->partial || l->split) return wrong(k, n, "its operand is not whole");
+    k->of[info->first.i] = (layout){.split = true, .dim = (uint32_t)a->dim, .before = k->one};
+    return ASP_OK;
+}
+
+static asp_status check_all_reduce(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    if (!k->of[info->in[0].i].partial)
+        return wrong(k, n, "its operand is no partial sum: it would be counted %lld times",
+                     (long long)k->g->ranks);
+    return ASP_OK;
+}
+
+// ---- sizes
+// --------------------------------------------------------------------------------------
+
+static bool has_fraction(checker *k, asp_size s)
+{
+    if (s.i >= k->n_fraction) return strchr(asp_size_str(k->g, s), '/') != NULL;
+    if (!k->fraction[s.i]) k->fraction[s.i] = strchr(asp_size_str(k->g, s), '/') ? -1 : 1;
+    return k->fraction[s.i] < 0;
+}
+
+static asp_status check_sizes(checker *k, asp_node n)
+{
+    for (uint32_t i = 0; i < asp_node_at(k->g, n)->n_out; i++) {
+        asp_val v = asp_node_result(k->g, n, i);
+        const asp_type *t = asp_val_type(k->g, v);
+        const layout *l = &k->of[v.i];
+        for (uint32_t d = 0; d < t->rank; d++) {
+            bool split = l->split && l->dim == d;
+            asp_size size = split ? asp_size_mul(k->g, t->dim[d], k->ranks) : t->dim[d];
+            if (!has_fraction(k, size) || l->uniform >> d & 1) continue;
+            return wrong(k, n, "dimension %u of %s is a rank's part, but %s", d,
+                         asp_type_str(k->g, t), split ? "of what is no whole" : "is not split");
+        }
+    }
+    return ASP_OK;
+}
+
+// ---- the graph
+// ----------------------------------------------------------------------------------
+
+static asp_status check_node(checker *k, asp_node n)
+{
+    asp_op op = asp_node_at(k->g, n)->op;
+    if (op == ASP_OP_all_to_all)
+        ASP_TRY(check_all_to_all(k, n));
+    else if (op == ASP_OP_shard_slice)
+        ASP_TRY(check_slice(k, n));
+    else if (op == ASP_OP_all_reduce)
+        ASP_TRY(check_all_reduce(k, n));
+    else
+        ASP_TRY(check_by_rule(k, n));
+    return check_sizes(k, n);
+}
+
+static asp_status check_outputs(const checker *k)
+{
+    for (uint32_t i = 0; i < k->g->outputs.n; i++) {
+        asp_output o = k->g->outputs.at[i];
+        const layout *l = &k->of[o.val.i];
+        asp_node n = asp_val_at(k->g, o.val)->node;
+        if (l->partial) return wrong(k, n, "output %u is a partial sum", i);
+        if (l->split && strcmp(o.name, "loss") == 0)
+            return wrong(k, n, "the loss differs from rank to rank");
+    }
+    return ASP_OK;
+}
+
+asp_status asp_pass_check(asp_pass *px, asp_graph *g)
+{
+    checker k = {.px = px, .g = g, .n_fraction = 4096};
+    if (g->ranks != px->options->ranks)
+        return asp_fail(px->cx, ASP_ERR_CHECK, "graph %s is of %lld ranks, not of %lld", g->name,
+                        (long long)g->ranks, (long long)px->options->ranks);
+    if (g->ranks == 1) return ASP_OK;
+    ASP_TRY(asp_graph_typecheck(g));
+    k.of = ASP_NEW_ARRAY(px->scratch, layout, g->vals.n);
+    k.fraction = ASP_NEW_ARRAY(px->scratch, int8_t, k.n_fraction);
+    k.one = asp_size_num(g, 1);
+    k.ranks = asp_size_num(g, g->ranks);
+    ASP_FOR_NODES (g, n) ASP_TRY(check_node(&k, n));
+    return check_outputs(&k);
+}
