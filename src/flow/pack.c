@@ -133,8 +133,10 @@ static bool try_height(packer *p, int64_t height, bool two_ended)
 static int64_t height_of_try(const packer *p)
 {
     int64_t height = 0;
-    for (uint32_t i = 0; i < p->n; i++)
-        height = asp_max(height, p->offset[i] + rounded(&p->blocks[i]));
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t block = p->by_first[i];
+        height = asp_max(height, p->offset[block] + rounded(&p->blocks[block]));
+    }
     return height;
 }
 

@@ -27,7 +27,9 @@ static int teardown(void **state)
 
 static void check_disjoint(const asp_block_life *b, uint32_t n, int64_t height)
 {
+    int64_t top = 0;
     for (uint32_t i = 0; i < n; i++) {
+        top = asp_max(top, asp_round_up(b[i].offset + b[i].bytes, ASP_PACK_ALIGN));
         assert_true(b[i].offset >= 0 && b[i].offset % ASP_PACK_ALIGN == 0);
         assert_true(b[i].offset + b[i].bytes <= height);
         for (uint32_t j = 0; j < i; j++) {
@@ -37,6 +39,7 @@ static void check_disjoint(const asp_block_life *b, uint32_t n, int64_t height)
             assert_false(together && overlap);
         }
     }
+    assert_int_equal(top, height);
 }
 
 static void hand_cases_are_tight(void **state)
