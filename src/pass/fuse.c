@@ -187,9 +187,7 @@ static void close_what_is_read_from_outside(fuser *f, asp_node n)
     for (uint32_t i = 0; i < info->n_in; i++) {
         uint32_t c = group_of_val(f, info->in[i]);
         if (c != NONE && c != own) f->groups.at[c].closed = true;
-        bool after_end =
-            asp_row_member_of(f->g, asp_val_at(f->g, info->in[i])->node) == ASP_MEMBER_SUM_ROWS;
-        ASP_ASSERT(!(after_end && c != NONE && c == own));
+        ASP_ASSERT(c == NONE || c != own || !is_sum_rows(f, info->in[i]));
     }
 }
 
