@@ -1,0 +1,102 @@
+// A small Llama on 2, 4 and 8 ranks against one device; what is kept and what is computed again
+// makes no difference to a bit.  SPDX-License-Identifier: Apache-2.0
+#include "support/tiny.h"
+
+#include <math.h>
+
+static const int64_t rank_counts[] = {2, 4, 8};
+
+static tiny eight_heads(asp_dtype dtype)
+{
+    tiny t = tiny_default();
+    t.heads = 8;
+    t.hidden = dtype == ASP_F64 ? 32 : 64; // the reference kernels are slow
+    t.dtype = dtype;
+    t.skip_sp = false;
+    return t;
+}
+
+static void compare_ranks(const tiny *model, double loss_bound, double gradient_bound)
+{
+    tiny t = *model;
+    t.ranks = 1;
+    tiny_result one = tiny_run(&t, -1, 0);
+    for (size_t i = 0; i < ASP_COUNT_OF(rank_counts); i++) {
+        t.ranks = rank_counts[i];
+        tiny_result many = tiny_run(&t, -1, 0);
+        double loss = fabs(one.loss - many.loss) / fmax(fabs(one.loss), 1e-300),
+               gradients = tiny_gradient_error(&one, &many);
+        if ((one.loss != many.loss && loss > loss_bound) || gradients > gradient_bound)
+            fail_msg(
+                "%lld ranks, %lld K/V heads, B %lld, S %lld, labels %s: loss %.17g, %.17g on 1; "
+                "gradients differ by %g",
+                (long long)t.ranks, (long long)t.kv_heads, (long long)t.batch, (long long)t.seq,
+                t.labels, many.loss, one.loss, gradients);
+        tiny_free(&many);
+    }
+    tiny_free(&one);
+}
+
+static void ranks_agree_with_one_device(asp_dtype dtype, double loss_bound, double gradient_bound)
+{
+    static const int64_t kv_heads[] = {1, 2, 8}, batch[] = {1, 3}, seq[] = {64, 256};
+    tiny t = eight_heads(dtype);
+    for (size_t k = 0; k < ASP_COUNT_OF(kv_heads); k++)
+        for (size_t b = 0; b < ASP_COUNT_OF(batch); b++)
+            for (size_t s = 0; s < ASP_COUNT_OF(seq); s++) {
+                t.kv_heads = kv_heads[k];
+                t.batch = batch[b];
+                t.seq = seq[s];
+                compare_ranks(&t, loss_bound, gradient_bound);
+            }
+}
+
+static void ranks_agree_in_f32(void **state)
+{
+    (void)state;
+    ranks_agree_with_one_device(ASP_F32, 1e-6, 1e-5);
+}
+
+static void ranks_agree_in_f64(void **state)
+{
+    (void)state;
+    ranks_agree_with_one_device(ASP_F64, 1e-12, 1e-11);
+}
+
+// A shard without a label that counts adds exact zeros; none at all gives no loss (0 / 0).
+static void shards_without_labels_add_nothing(void **state)
+{
+    (void)state;
+    tiny t = eight_heads(ASP_F64);
+    t.kv_heads = 2;
+    t.seq = 64;
+    t.labels = "empty-shard";
+    compare_ranks(&t, 1e-12, 1e-11);
+}
+
+static void one_rank_is_the_program_without_the_passes(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < 2; dtype++) {
+        tiny t = eight_heads(dtype ? ASP_F32 : ASP_F64);
+        tiny_result with = tiny_run(&t, -1, 0);
+        t.skip_sp = true;
+        tiny_result without = tiny_run(&t, -1, 0);
+        assert_int_equal(with.report.n_exchanges, 0);
+        assert_true(with.loss == without.loss);
+        assert_memory_equal(with.gradients, without.gradients, (size_t)with.count * sizeof(double));
+        tiny_free(&with);
+        tiny_free(&without);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_agree_in_f32),
+        cmocka_unit_test(ranks_agree_in_f64),
+        cmocka_unit_test(shards_without_labels_add_nothing),
+        cmocka_unit_test(one_rank_is_the_program_without_the_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

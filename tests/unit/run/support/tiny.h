@@ -1,0 +1,40 @@
+// Small Llamas compiled and stepped once: what the tests of run/ and train/ compare.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "front/front.h"
+#include "run/compile.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+typedef struct tiny {
+    int64_t layers, heads, kv_heads, hidden, ffn, vocab;
+    bool tied;
+    asp_dtype dtype;
+    int64_t batch, seq, ranks;
+    int threads;
+    const char *ac;
+    bool skip_sp;
+    const char *labels; // "all", "uneven", "empty-shard", "none": which targets count
+} tiny;
+
+// The parameters as set: the same for every way of running the same model.  gradients: slab_count
+// doubles; loss of every rank equal.
+typedef struct tiny_result {
+    double loss;
+    int64_t count;
+    double *gradients; // malloc
+    asp_plan_report report;
+    asp_comm_counts counted;
+    int n_params;
+    int64_t offset[256], length[256];
+} tiny_result;
+
+tiny tiny_default(void);
+// nudge: add `by` to parameter element `element` (index into the slab) before the step; -1: none.
+tiny_result tiny_run(const tiny *t, int64_t element, double by);
+void tiny_free(tiny_result *r);
+// max over parameters of |a - b| / max(|a|, 0.01 |all of a|)
+double tiny_gradient_error(const tiny_result *a, const tiny_result *b);
