@@ -1,0 +1,50 @@
+// The program as the rules read it: one node a value, and one more for an op with several results
+// (its results then are picks of it, as in an FX graph).  Inside flow/ only; contract: remat.h.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "flow/remat.h"
+
+typedef struct remat_node {
+    uint32_t value; // NONE: the op node of an op with several results
+    uint32_t op;    // NONE: an input
+    asp_remat_class kind;
+    uint32_t flags; // of the value, or of all results together
+    int64_t bytes;  // as the rules charge them
+    bool is_input, fusible, tuple;
+    bool forward;      // an input of the forward, or needed for a forward output
+    bool backward;     // depends on a tangent
+    uint32_t distance; // to the backward; see remat_graph.c
+    uint32_t order;    // among the forward nodes; NONE for the others
+    uint32_t first_read, n_reads, first_user, n_users;
+} remat_node;
+
+typedef struct remat_graph {
+    const asp_remat_program *program;
+    remat_node *nodes; // in the order of the program
+    uint32_t n;
+    uint32_t *reads, *users; // nodes, each once, ascending
+    uint32_t *node_of_value; // by value
+    uint32_t *by_order;      // forward nodes
+    uint32_t n_forward;
+    uint32_t *producer; // by value: op, or NONE
+} remat_graph;
+
+#define REMAT_FAR 1000000000u // distance of what the backward never reads
+
+// Checks the description first.  Everything lives on the arena.
+asp_status remat_graph_build(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
+                             remat_graph *out_graph);
+
+// Can consumer read producer without its being written to memory?
+bool remat_fuses(const remat_node *producer, const remat_node *consumer);
+
+// What the policy forbids to compute again (by node), and what saving costs (by node).
+bool *remat_bans(asp_arena *a, const remat_graph *g, bool sac);
+int64_t remat_weight(const remat_graph *g, uint32_t node);
+
+// The cut on nodes; keep and redo by node.
+asp_status remat_solve(asp_ctx *cx, asp_arena *a, const remat_graph *g, const int64_t *keep,
+                       const int64_t *redo, asp_remat_choice *out_choice);
+
+const char *remat_name(asp_arena *a, const remat_graph *g, uint32_t node);

@@ -1,0 +1,308 @@
+// Bytes alive at every step of an emitted program, by storage: views have none of their own, inputs
+// none at all (they live anyway).  The forward starts empty and ends with saved values and outputs;
+// the backward starts with the saved storages.
+//
+// With ASP_REMAT_FUSED some values stay unwritten: a fusible, not reducing, not kept one whose
+// readers are all fusible or absorb it, and which is made from at most four written values.  Its
+// sources then live to its readers.  And a fusible op may write its result over an operand of the
+// same size that dies there.
+// Neighbours: remat.h (contract), remat_emit.c (the steps).  SPDX-License-Identifier: Apache-2.0
+#include "flow/remat.h"
+
+#define NONE ASP_REMAT_NONE
+#define MOST_SOURCES 4
+#define REDUCES_BY 4
+
+typedef ASP_VEC(uint32_t) id_list;
+
+typedef struct readers {
+    uint32_t *first; // by value, into ops; n_values + 2 entries
+    uint32_t *ops;
+} readers;
+
+// One half of the program being simulated.
+typedef struct half {
+    asp_arena *arena;
+    const asp_remat_program *p;
+    readers readers;
+    const asp_remat_step *steps;
+    uint32_t n;
+    const bool *keep;     // by storage: alive at the end
+    bool *alive;          // by storage
+    uint32_t *last;       // by storage: last step that reads or makes it, or NONE
+    uint32_t *step_of;    // by op: its step, or NONE
+    uint32_t *made_at;    // by value: the step that makes it, or NONE
+    bool *unwritten;      // by value
+    uint32_t *first_read; // by step, into reads; n + 1 entries
+    id_list reads;        // of the steps: written values, each once
+    id_list todo;
+} half;
+
+static readers find_readers(asp_arena *a, const asp_remat_program *p)
+{
+    readers r;
+    r.first = ASP_NEW_ARRAY(a, uint32_t, (size_t)p->n_values + 2);
+    r.ops = ASP_NEW_ARRAY(a, uint32_t, p->n_reads);
+    uint32_t *end = r.first + 1; // while filling, one further: ends up as first
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (uint32_t k = 0; k < p->ops[i].n_reads; k++)
+            r.first[p->reads[p->ops[i].first_read + k] + 2]++;
+    for (uint32_t v = 1; v < p->n_values; v++) r.first[v + 1] += r.first[v];
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (uint32_t k = 0; k < p->ops[i].n_reads; k++)
+            r.ops[end[p->reads[p->ops[i].first_read + k]]++] = i;
+    return r;
+}
+
+static uint32_t root(const half *h, uint32_t v) { return h->p->values[v].root; }
+
+static bool is_view(const half *h, uint32_t v) { return root(h, v) != v; }
+
+static bool takes_bytes(const half *h, uint32_t v)
+{
+    return v >= h->p->n_inputs && !is_view(h, v) && !(h->p->values[v].flags & ASP_REMAT_TUPLE);
+}
+
+static const asp_remat_op *op_at(const half *h, uint32_t step)
+{
+    return &h->p->ops[h->steps[step].op];
+}
+
+// ---- which values stay unwritten -----------------------------------------------------------
+
+static bool reduces(const half *h, const asp_remat_op *o)
+{
+    int64_t sum = 0;
+    for (uint32_t r = 0; r < o->n_reads; r++)
+        sum += h->p->values[h->p->reads[o->first_read + r]].bytes;
+    return h->p->values[o->first_result].bytes * REDUCES_BY < sum;
+}
+
+// Every reader in this half, through views too, takes the value without its being written.
+static bool readers_take_unwritten(half *h, uint32_t value)
+{
+    uint32_t n_readers = 0;
+    h->todo.n = 0;
+    ASP_PUSH(h->arena, &h->todo, value);
+    while (h->todo.n > 0) {
+        uint32_t v = h->todo.at[--h->todo.n];
+        for (uint32_t u = h->readers.first[v]; u < h->readers.first[v + 1]; u++) {
+            const asp_remat_op *o = &h->p->ops[h->readers.ops[u]];
+            if (h->step_of[h->readers.ops[u]] == NONE) continue;
+            n_readers += v == value;
+            if (o->n_results == 1 && is_view(h, o->first_result))
+                ASP_PUSH(h->arena, &h->todo, o->first_result);
+            else if (!o->fusible && !o->absorbs)
+                return false;
+        }
+    }
+    return n_readers > 0;
+}
+
+static bool stays_unwritten(half *h, uint32_t step)
+{
+    const asp_remat_op *o = op_at(h, step);
+    if (o->n_results != 1) return false;
+    uint32_t v = o->first_result;
+    if (is_view(h, v)) return h->unwritten[root(h, v)];
+    return o->fusible && takes_bytes(h, v) && !reduces(h, o) && !h->keep[v] &&
+           h->reads.n - h->first_read[step] <= MOST_SOURCES && readers_take_unwritten(h, v);
+}
+
+static void add_read(half *h, uint32_t step, uint32_t v)
+{
+    for (uint32_t i = h->first_read[step]; i < h->reads.n; i++)
+        if (h->reads.at[i] == v) return;
+    ASP_PUSH(h->arena, &h->reads, v);
+}
+
+// An unwritten operand stands for what it was made from.
+static void find_reads(half *h, bool fused)
+{
+    for (uint32_t s = 0; s < h->n; s++) {
+        const asp_remat_op *o = op_at(h, s);
+        h->first_read[s] = h->reads.n;
+        for (uint32_t r = 0; r < o->n_reads; r++) {
+            uint32_t v = h->p->reads[o->first_read + r], from = h->made_at[v];
+            if (!h->unwritten[v]) {
+                add_read(h, s, v);
+                continue;
+            }
+            for (uint32_t i = h->first_read[from]; i < h->first_read[from + 1]; i++)
+                add_read(h, s, h->reads.at[i]);
+        }
+        h->first_read[s + 1] = h->reads.n;
+        if (fused && stays_unwritten(h, s)) h->unwritten[o->first_result] = true;
+    }
+}
+
+// ---- liveness ------------------------------------------------------------------------------
+
+static bool is_unwritten_step(const half *h, uint32_t step)
+{
+    const asp_remat_op *o = op_at(h, step);
+    return o->n_results == 1 && h->unwritten[o->first_result];
+}
+
+static void find_last(half *h)
+{
+    for (uint32_t v = 0; v < h->p->n_values; v++) h->last[v] = NONE;
+    for (uint32_t s = 0; s < h->n; s++) {
+        const asp_remat_op *o = op_at(h, s);
+        if (is_unwritten_step(h, s)) continue;
+        for (uint32_t r = 0; r < o->n_results; r++) h->last[root(h, o->first_result + r)] = s;
+        for (uint32_t i = h->first_read[s]; i < h->first_read[s + 1]; i++)
+            h->last[root(h, h->reads.at[i])] = s;
+    }
+}
+
+static bool dies(const half *h, uint32_t storage, uint32_t step)
+{
+    return h->alive[storage] && h->last[storage] == step && !h->keep[storage];
+}
+
+// Frees a storage that this step is the last to touch; returns its bytes.
+static int64_t release(half *h, uint32_t storage, uint32_t step)
+{
+    if (!dies(h, storage, step)) return 0;
+    h->alive[storage] = false;
+    return h->p->values[storage].bytes;
+}
+
+typedef struct high_water {
+    int64_t bytes;
+    uint32_t step;
+} high_water;
+
+static int64_t made_at_step(const half *h, uint32_t step)
+{
+    const asp_remat_op *o = op_at(h, step);
+    int64_t made = 0;
+    for (uint32_t r = 0; r < o->n_results; r++) {
+        uint32_t v = o->first_result + r;
+        if (takes_bytes(h, v) && !h->alive[v]) made += h->p->values[v].bytes;
+    }
+    return made;
+}
+
+// Does an operand of that size die here, whose place the result may take?
+static bool writes_in_place(const half *h, uint32_t step, int64_t made)
+{
+    if (!op_at(h, step)->fusible) return false;
+    for (uint32_t i = h->first_read[step]; i < h->first_read[step + 1]; i++) {
+        uint32_t from = root(h, h->reads.at[i]);
+        if (dies(h, from, step) && h->p->values[from].bytes == made) return true;
+    }
+    return false;
+}
+
+static high_water find_peak(half *h, int64_t live, bool fused)
+{
+    high_water peak = {live, 0};
+    for (uint32_t s = 0; s < h->n; s++) {
+        const asp_remat_op *o = op_at(h, s);
+        if (is_unwritten_step(h, s)) continue;
+        int64_t made = made_at_step(h, s);
+        int64_t now = live + (fused && writes_in_place(h, s, made) ? 0 : made);
+        if (now > peak.bytes) peak = (high_water){now, s};
+        live += made;
+        for (uint32_t r = 0; r < o->n_results; r++)
+            if (takes_bytes(h, o->first_result + r)) h->alive[o->first_result + r] = true;
+        for (uint32_t i = h->first_read[s]; i < h->first_read[s + 1]; i++)
+            live -= release(h, root(h, h->reads.at[i]), s);
+        for (uint32_t r = 0; r < o->n_results; r++)
+            live -= release(h, root(h, o->first_result + r), s);
+    }
+    return peak;
+}
+
+// start: storages alive before, or NULL.
+static high_water simulate_half(half *h, const bool *start, bool fused)
+{
+    const asp_remat_program *p = h->p;
+    int64_t live = 0;
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        h->alive[v] = start && start[v];
+        h->made_at[v] = NONE;
+        h->unwritten[v] = false;
+        if (h->alive[v]) live += p->values[v].bytes;
+    }
+    for (uint32_t i = 0; i < p->n_ops; i++) h->step_of[i] = NONE;
+    for (uint32_t s = 0; s < h->n; s++) {
+        const asp_remat_op *o = op_at(h, s);
+        h->step_of[h->steps[s].op] = s;
+        for (uint32_t r = 0; r < o->n_results; r++) h->made_at[o->first_result + r] = s;
+    }
+    h->reads.n = 0;
+    find_reads(h, fused);
+    find_last(h);
+    return find_peak(h, live, fused);
+}
+
+static half make_half(asp_arena *a, const asp_remat_program *p, uint32_t most_steps)
+{
+    half h = {.arena = a, .p = p, .readers = find_readers(a, p)};
+    h.alive = ASP_NEW_ARRAY(a, bool, p->n_values);
+    h.last = ASP_NEW_ARRAY(a, uint32_t, p->n_values);
+    h.step_of = ASP_NEW_ARRAY(a, uint32_t, p->n_ops);
+    h.made_at = ASP_NEW_ARRAY(a, uint32_t, p->n_values);
+    h.unwritten = ASP_NEW_ARRAY(a, bool, p->n_values);
+    h.first_read = ASP_NEW_ARRAY(a, uint32_t, (size_t)most_steps + 1);
+    return h;
+}
+
+// ---- the whole -----------------------------------------------------------------------------
+
+static void count_repeated(const asp_remat_program *p, const asp_remat_schedule *s,
+                           asp_remat_cost *c)
+{
+    for (uint32_t i = s->n_forward; i < s->n_steps; i++) {
+        const asp_remat_op *o = &p->ops[s->steps[i].op];
+        if (!s->steps[i].repeated) continue;
+        c->repeated_ps += o->time_ps;
+        c->repeated_ops += o->kind != ASP_REMAT_VIEW && o->kind != ASP_REMAT_PICK;
+        c->repeated_gemms += o->kind == ASP_REMAT_GEMM;
+        c->repeated_attentions += o->kind == ASP_REMAT_ATTENTION;
+        c->repeated_collectives += o->kind == ASP_REMAT_COLLECTIVE;
+    }
+}
+
+void asp_remat_simulate(asp_arena *a, const asp_remat_program *p, const uint32_t *saved,
+                        uint32_t n_saved, const asp_remat_schedule *s, uint32_t options,
+                        asp_remat_cost *out_cost)
+{
+    bool *kept = ASP_NEW_ARRAY(a, bool, p->n_values), *start = kept;
+    bool *ends_forward = ASP_NEW_ARRAY(a, bool, p->n_values);
+    bool *ends_backward = ASP_NEW_ARRAY(a, bool, p->n_values);
+    bool fused = options & ASP_REMAT_FUSED;
+    asp_remat_cost c = {0};
+    for (uint32_t i = 0; i < n_saved; i++) {
+        uint32_t storage = p->values[saved[i]].root;
+        if (storage < p->n_inputs || kept[storage]) continue;
+        kept[storage] = ends_forward[storage] = true;
+        c.saved_bytes += p->values[storage].bytes;
+    }
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        uint32_t storage = p->values[v].root, flags = p->values[v].flags;
+        if (storage < p->n_inputs) continue;
+        if (flags & ASP_REMAT_BACKWARD_OUTPUT) ends_backward[storage] = true;
+        if (!(flags & ASP_REMAT_FORWARD_OUTPUT)) continue;
+        ends_forward[storage] = true;
+        if (options & ASP_REMAT_KEEP_OUTPUTS) start[storage] = ends_backward[storage] = true;
+    }
+    half h = make_half(a, p, s->n_steps);
+    h.steps = s->steps;
+    h.n = s->n_forward;
+    h.keep = ends_forward;
+    high_water forward = simulate_half(&h, NULL, fused);
+    h.steps = s->steps + s->n_forward;
+    h.n = s->n_steps - s->n_forward;
+    h.keep = ends_backward;
+    high_water backward = simulate_half(&h, start, fused);
+    c.forward_peak = forward.bytes;
+    c.backward_peak = backward.bytes;
+    c.peak = asp_max(forward.bytes, backward.bytes);
+    c.peak_step = forward.bytes >= backward.bytes ? forward.step : s->n_forward + backward.step;
+    count_repeated(p, s, &c);
+    *out_cost = c;
+}
