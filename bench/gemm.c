@@ -1,5 +1,6 @@
 // Rates of matrix products, each provider, as fractions of the fma probe: contenders interleaved,
 // medians.  `bench_gemm [threads [rounds]]`.  SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
 #include "kern/gemm.h"
 #include "kern/probe.h"
 

@@ -1,5 +1,6 @@
 // Rates of causal attention as fractions of the fma probe, forward and backward interleaved,
 // medians.  `bench_sdpa [threads [rounds [S D heads]]]`.  SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
 #include "kern/kern.h"
 #include "kern/probe.h"
 

@@ -1,15 +1,7 @@
 // Peak rates of this processor.  Neighbours: probe.h (contract), probe_isa.c (the loops).
 // SPDX-License-Identifier: Apache-2.0
 #include "kern/probe_int.h"
-
-#include <time.h>
-
-double asp_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/file.h"
 
 double asp_probe_fma(asp_isa isa)
 {

@@ -11,4 +11,3 @@ double asp_probe_fma(asp_isa isa);
 // (three arrays counted), best of a few rounds.  Arrays far above the last cache level measure
 // memory.
 double asp_probe_triad(float *a, const float *b, const float *c, int64_t n);
-double asp_seconds(void); // monotonic clock

@@ -7,7 +7,9 @@
 // (a[k * lda + i]).  Each element of C is one chain of fma over ascending k from 0, then one add to
 // the old C: the bits do not depend on the tile's shape.  Tiles are out of line on purpose: in one
 // function with other vector code gcc 12 spills the accumulators.
-#pragma once
+#ifndef TILE_ROWS
+#error "a template: define TILE_ROWS and TILE_EACH first"
+#endif
 
 #include "kern/fma.h"
 

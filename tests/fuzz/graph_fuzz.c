@@ -1,5 +1,5 @@
-// Graph text: whatever parses must print, parse again to the same text, and typecheck or be refused.
-// SPDX-License-Identifier: Apache-2.0
+// Graph text: whatever parses must print, parse again to the same text, and typecheck or be
+// refused. SPDX-License-Identifier: Apache-2.0
 #include "op/op.h"
 
 #include <stdlib.h>

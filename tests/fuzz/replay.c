@@ -1,4 +1,5 @@
-// Feeds every file of a folder to a fuzz target: the committed corpus as a test.  SPDX-License-Identifier: Apache-2.0
+// Feeds every file of a folder to a fuzz target: the committed corpus as a test.
+// SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
