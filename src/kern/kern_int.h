@@ -23,4 +23,4 @@
 
 // Every work function of kern.def.
 asp_kernel_work asp_gemm_nt_f32_work, asp_gemm_nn_f32_work, asp_gemm_tn_f32_work;
-asp_kernel_work asp_sdpa_f32_work, asp_sdpa_grad_f32_work;
+asp_kernel_work asp_sdpa_f32_work, asp_sdpa_grad_f32_work, asp_nll_f32_work;

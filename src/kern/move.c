@@ -1,0 +1,207 @@
+// Fast kernels that move rows of elements of any dtype: permute, repeat, slices, embedding look-up;
+// and the two sums that undo such moves.  All are bound by memory: copies of contiguous runs,
+// claimed in chunks.  Neighbours: kern.def (rows), ref/shape.c, ref/embedding.c (oracles).
+// SPDX-License-Identifier: Apache-2.0
+#include "kern/kern_int.h"
+
+#define CHUNK_BYTES 65536 // written per claim, about
+
+static size_t element_bytes(const asp_tensor *t) { return (size_t)asp_dtypes[t->dtype].bytes; }
+
+// Runs per claim, from the bytes of one.
+static int64_t runs_per_chunk(size_t run_bytes)
+{
+    return asp_max(1, CHUNK_BYTES / (int64_t)(run_bytes ? run_bytes : 1));
+}
+
+// The next runs to do, [at, end); false when all are claimed.
+static bool claim(asp_worker *w, int64_t n, int64_t each, int64_t *at, int64_t *end)
+{
+    int64_t chunk = asp_team_next(w, asp_ceil_div(n, each));
+    if (chunk < 0) return false;
+    *at = chunk * each;
+    *end = asp_min(n, *at + each);
+    return true;
+}
+
+static int64_t product(const asp_tensor *t, int64_t from, int64_t end)
+{
+    int64_t n = 1;
+    for (int64_t d = from; d < end; d++) n *= t->dim[d];
+    return n;
+}
+
+// ---- permute -----------------------------------------------------------------------------------
+
+// A permutation with dimensions that stay together merged: the result's dims and the operand's step
+// along each, in elements.
+typedef struct walk {
+    int rank;
+    int64_t dim[ASP_MAX_RANK], step[ASP_MAX_RANK];
+} walk;
+
+static walk walk_of(const asp_tensor *x, const asp_permute_attr *a)
+{
+    walk w = {0};
+    for (uint32_t d = 0; d < a->perm.n; d++) {
+        const int64_t from = a->perm.at[d], size = x->dim[from];
+        const int64_t step = product(x, from + 1, x->rank);
+        if (size == 1) continue;
+        if (w.rank && w.step[w.rank - 1] == step * size) {
+            w.dim[w.rank - 1] *= size;
+            w.step[w.rank - 1] = step;
+        } else {
+            w.dim[w.rank] = size;
+            w.step[w.rank++] = step;
+        }
+    }
+    if (w.rank == 0) w = (walk){1, {1}, {1}};
+    return w;
+}
+
+// Element of the operand where run number i of the result begins.
+static int64_t run_start(const walk *p, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = p->rank - 2; d >= 0; d--) {
+        at += i % p->dim[d] * p->step[d];
+        i /= p->dim[d];
+    }
+    return at;
+}
+
+#define STRIDED(T)                                                         \
+    static void strided_##T(T *to, const T *from, int64_t n, int64_t step) \
+    {                                                                      \
+        for (int64_t i = 0; i < n; i++) to[i] = from[i * step];            \
+    }
+STRIDED(uint8_t)
+STRIDED(uint16_t)
+STRIDED(uint32_t)
+STRIDED(uint64_t)
+
+static void copy_run(char *to, const char *from, int64_t n, int64_t step, size_t bytes)
+{
+    if (step == 1) {
+        memcpy(to, from, (size_t)n * bytes);
+        return;
+    }
+    void *t = to;
+    const void *f = from;
+    if (bytes == 8)
+        strided_uint64_t(t, f, n, step);
+    else if (bytes == 4)
+        strided_uint32_t(t, f, n, step);
+    else if (bytes == 2)
+        strided_uint16_t(t, f, n, step);
+    else
+        strided_uint8_t(t, f, n, step);
+}
+
+void asp_permute_fast(const asp_kcall *k, asp_worker *w)
+{
+    const walk p = walk_of(&k->in[0], k->attr);
+    const size_t bytes = element_bytes(&k->in[0]);
+    const int64_t n = p.dim[p.rank - 1], step = p.step[p.rank - 1];
+    const int64_t runs = asp_tensor_count(&k->out[0]) / n;
+    const char *from = k->in[0].data;
+    char *to = k->out[0].data;
+    for (int64_t i, end; claim(w, runs, runs_per_chunk((size_t)n * bytes), &i, &end);)
+        for (; i < end; i++)
+            copy_run(to + (size_t)(i * n) * bytes, from + (size_t)run_start(&p, i) * bytes, n, step,
+                     bytes);
+}
+
+// ---- repeat, slices, look-up -------------------------------------------------------------------
+
+void asp_repeat_fast(const asp_kcall *k, asp_worker *w)
+{
+    const asp_repeat_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0];
+    const size_t run = (size_t)product(x, a->dim + 1, x->rank) * element_bytes(x);
+    const int64_t runs = product(x, 0, a->dim + 1) * a->times;
+    const char *from = x->data;
+    char *to = k->out[0].data;
+    for (int64_t i, end; claim(w, runs, runs_per_chunk(run), &i, &end);)
+        for (; i < end; i++) memcpy(to + (size_t)i * run, from + (size_t)(i / a->times) * run, run);
+}
+
+void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
+{
+    const asp_slice_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    ASP_CHECK(k->ranks == a->ranks && x->dim[a->dim] == y->dim[a->dim] * a->ranks);
+    const size_t run = (size_t)product(y, a->dim, y->rank) * element_bytes(y);
+    const int64_t runs = product(y, 0, a->dim);
+    const char *from = x->data;
+    char *to = y->data;
+    for (int64_t i, end; claim(w, runs, runs_per_chunk(run), &i, &end);)
+        for (; i < end; i++)
+            memcpy(to + (size_t)i * run, from + (size_t)(i * a->ranks + k->rank) * run, run);
+}
+
+void asp_embedding_fast(const asp_kcall *k, asp_worker *w)
+{
+    const int64_t *ids = k->in[0].data;
+    const asp_tensor *table = &k->in[1];
+    const size_t run = (size_t)table->dim[1] * element_bytes(table);
+    const char *from = table->data;
+    char *to = k->out[0].data;
+    for (int64_t i, end; claim(w, asp_tensor_count(&k->in[0]), runs_per_chunk(run), &i, &end);)
+        for (; i < end; i++) memcpy(to + (size_t)i * run, from + (size_t)ids[i] * run, run);
+}
+
+// ---- sums --------------------------------------------------------------------------------------
+
+// Slices of a group are added in order.
+void asp_sum_groups_f32(const asp_kcall *k, asp_worker *w)
+{
+    const asp_repeat_attr *a = k->attr;
+    const asp_tensor *y = &k->out[0];
+    const int64_t inner = product(y, a->dim + 1, y->rank), groups = product(y, 0, a->dim + 1);
+    const int64_t piece = asp_min(inner, CHUNK_BYTES / 4), pieces = asp_ceil_div(inner, piece);
+    for (int64_t i, end;
+         claim(w, groups * pieces, runs_per_chunk((size_t)piece * sizeof(float)), &i, &end);)
+        for (; i < end; i++) {
+            const int64_t group = i / pieces, at = i % pieces * piece;
+            const int64_t n = asp_min(piece, inner - at);
+            const float *from = (const float *)k->in[0].data + group * a->times * inner + at;
+            float *to = (float *)y->data + group * inner + at;
+            memcpy(to, from, (size_t)n * sizeof *to);
+            for (int64_t t = 1; t < a->times; t++)
+                for (int64_t j = 0; j < n; j++) to[j] += from[t * inner + j];
+        }
+}
+
+// in: dy (..., d), ids (...).  A chunk owns some rows of the table and some columns: it clears them
+// and walks all ids in order, so each element is summed in the order of the tokens.
+#define GRAD_RANGES 64
+#define GRAD_COLS 256
+
+void asp_embedding_grad_f32(const asp_kcall *k, asp_worker *w)
+{
+    const float *dy = k->in[0].data;
+    const int64_t *ids = k->in[1].data, n = asp_tensor_count(&k->in[1]);
+    float *y = k->out[0].data;
+    const int64_t rows = k->out[0].dim[0], d = k->out[0].dim[1];
+    const int64_t each = asp_ceil_div(rows, GRAD_RANGES), parts = asp_ceil_div(d, GRAD_COLS);
+    int64_t chunk;
+    while ((chunk = asp_team_next(w, asp_ceil_div(rows, each) * parts)) >= 0) {
+        const int64_t first = chunk / parts * each, last = asp_min(rows, first + each);
+        const int64_t c = chunk % parts * GRAD_COLS, width = asp_min(GRAD_COLS, d - c);
+        for (int64_t r = first; r < last; r++) memset(y + r * d + c, 0, (size_t)width * sizeof *y);
+        for (int64_t i = 0; i < n; i++) {
+            if (ids[i] < first || ids[i] >= last) continue;
+            float *to = y + ids[i] * d + c;
+            const float *from = dy + i * d + c;
+            for (int64_t j = 0; j < width; j++) to[j] += from[j];
+        }
+    }
+}
+
+// A double for each block of rows (nll_isa.c).
+int64_t asp_nll_f32_work(const asp_kcall *k, int n_threads)
+{
+    (void)n_threads;
+    return asp_ceil_div(asp_tensor_rows(&k->in[0]), 64) * (int64_t)sizeof(double);
+}
