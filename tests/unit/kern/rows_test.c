@@ -192,7 +192,7 @@ static void loss_gradients_of_the_toys(void **state)
 {
     (void)state;
     static const double losses[8] = {1, 2, 0, 10, 5, 6, 7, 0};
-    static const double seeds[] = {1.0 / 7, HUGE_VAL, NAN};
+    static const double seeds[] = {1.0 / 7, HUGE_VAL, (double)NAN};
     EACH_VARIANT(t)
     {
         for (int c = 0; c < 3; c++) {
