@@ -50,11 +50,14 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
 // The pipelines: module graph -> sharded module graph -> joint graph -> scheduled joint graph.
 #define ASP_PIPELINE_SHARD "canonicalise,loss,place,shard,dce,check"
 #define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
-#define ASP_PIPELINE_PLAN "fuse"
+#define ASP_PIPELINE_PLAN "remat,fuse"
 
 // The name of the value at which the backward starts: the cotangent of the loss.  What depends on
 // it is backward.
 #define ASP_SEED_NAME "seed"
+
+// What pass remat puts behind the location of a node that computes something again.
+#define ASP_AGAIN_SUFFIX ".again"
 
 // ASP_ERR_UNSUPPORTED, naming both and the nearest lengths, unless ranks divides tokens.
 asp_status asp_check_sequence(asp_ctx *cx, int64_t tokens, int64_t ranks);

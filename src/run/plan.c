@@ -1,5 +1,6 @@
 // Makes a plan and answers questions about it.  Neighbours: run.h (contract), memplan.c, program.c.
 // SPDX-License-Identifier: Apache-2.0
+#include "pass/pass.h"
 #include "run/run_int.h"
 
 #include <stdlib.h>
@@ -23,6 +24,14 @@ static void count_exchange(asp_plan *plan, asp_comm_op op, const char *what, int
     r->exchanges[i].bytes += bytes;
 }
 
+static const char *purpose_of(const asp_step *s)
+{
+    size_t n = strlen(s->loc), suffix = strlen(ASP_AGAIN_SUFFIX);
+    if (strcmp(s->loc, ASP_GRADIENTS_LOC) == 0) return "gradients";
+    if (n >= suffix && strcmp(s->loc + n - suffix, ASP_AGAIN_SUFFIX) == 0) return "repeated";
+    return s->backward ? "backward" : "forward";
+}
+
 static void fill_report(asp_plan *plan)
 {
     asp_plan_report *r = &plan->report;
@@ -35,12 +44,7 @@ static void fill_report(asp_plan *plan)
         const asp_tensor *x = &s->call->in[0];
         int64_t bytes = asp_comm_bytes(op, asp_tensor_count(x), asp_dtypes[x->dtype].bytes,
                                        (int)plan->ranks, 0);
-        bool gradients = strcmp(s->loc, "gradients") == 0;
-        count_exchange(plan, op,
-                       gradients     ? "gradients"
-                       : s->backward ? "backward"
-                                     : "forward",
-                       bytes);
+        count_exchange(plan, op, purpose_of(s), bytes);
     }
     int64_t here = plan->options.backend == ASP_COMM_thread ? plan->ranks : 1;
     r->process_bytes =

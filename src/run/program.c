@@ -253,7 +253,7 @@ static void add_gradient_reduction(asp_planner *p)
         ASP_PUSH(&plan->arena, &plan->steps,
                  (asp_step){.kind = ASP_STEP_ALL_REDUCE,
                             .op = "all_reduce",
-                            .loc = "gradients",
+                            .loc = ASP_GRADIENTS_LOC,
                             .backward = true,
                             .call = call,
                             .work = ASP_NOWHERE});

@@ -53,7 +53,7 @@ typedef struct asp_plan_input {
 // One kind of exchange in one step of one rank.
 typedef struct asp_plan_exchange {
     asp_comm_op op;
-    const char *what; // "forward", "backward", "gradients"
+    const char *what; // "forward", "backward", "repeated" (a forward one once more), "gradients"
     int64_t count;
     int64_t bytes; // received from other ranks, by rank 0
 } asp_plan_exchange;
@@ -74,7 +74,7 @@ typedef struct asp_plan_report {
     const char *peak_at; // "layers.3.mlp: gemm_tn (step 214 of 600)"
     asp_live largest[ASP_MAX_LIVE]; // at the peak
     int n_largest;
-    asp_plan_exchange exchanges[6];
+    asp_plan_exchange exchanges[8];
     int n_exchanges;
     double flops; // of one rank and step
     int n_steps;

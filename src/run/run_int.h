@@ -6,6 +6,8 @@
 
 // A place in a rank's memory; no operand is at a negative one.
 #define ASP_NOWHERE (-1)
+// The location of the steps that sum gradients over ranks.
+#define ASP_GRADIENTS_LOC "gradients"
 
 typedef enum asp_step_kind {
     ASP_STEP_KERNEL,

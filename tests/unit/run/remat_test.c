@@ -1,0 +1,87 @@
+// Keeping less and computing it again: the same bits, less memory, exactly the planned exchanges.
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tiny.h"
+
+#include <math.h>
+
+static tiny model(asp_dtype dtype, int64_t ranks)
+{
+    tiny t = tiny_default();
+    t.dtype = dtype;
+    t.ranks = ranks;
+    t.skip_sp = false;
+    t.layers = 3;
+    t.seq = 64;
+    return t;
+}
+
+static const asp_plan_exchange *exchange(const tiny_result *r, asp_comm_op op, const char *what)
+{
+    static const asp_plan_exchange none;
+    for (int i = 0; i < r->report.n_exchanges; i++) {
+        const asp_plan_exchange *e = &r->report.exchanges[i];
+        if (e->op == op && strcmp(e->what, what) == 0) return e;
+    }
+    return &none;
+}
+
+static void counted_is_planned(const tiny_result *r)
+{
+    int64_t calls[ASP_COMM_OP_COUNT] = {0}, bytes[ASP_COMM_OP_COUNT] = {0};
+    for (int i = 0; i < r->report.n_exchanges; i++) {
+        calls[r->report.exchanges[i].op] += r->report.exchanges[i].count;
+        bytes[r->report.exchanges[i].op] += r->report.exchanges[i].bytes;
+    }
+    for (int op = 0; op < ASP_COMM_OP_COUNT; op++) {
+        assert_int_equal(r->counted.calls[op], calls[op]);
+        assert_int_equal(r->counted.bytes[op], bytes[op]);
+    }
+}
+
+static void compare_policies(asp_dtype dtype, int64_t ranks)
+{
+    static const char *const policies[] = {"sac", "layer"};
+    tiny t = model(dtype, ranks);
+    tiny_result none = tiny_run(&t, -1, 0);
+    counted_is_planned(&none);
+    int64_t forward = exchange(&none, ASP_COMM_all_to_all, "forward")->count;
+    assert_int_equal(forward, ranks > 1 ? 4 * t.layers : 0); // q, k, v and the way back
+    assert_int_equal(exchange(&none, ASP_COMM_all_to_all, "backward")->count, forward);
+    for (size_t i = 0; i < ASP_COUNT_OF(policies); i++) {
+        t.ac = policies[i];
+        tiny_result r = tiny_run(&t, -1, 0);
+        assert_true(r.loss == none.loss);
+        assert_memory_equal(r.gradients, none.gradients, (size_t)r.count * sizeof(double));
+        assert_true(r.report.max_live_bytes < none.report.max_live_bytes);
+        assert_int_equal(exchange(&r, ASP_COMM_all_to_all, "forward")->count, forward);
+        assert_int_equal(exchange(&r, ASP_COMM_all_to_all, "backward")->count, forward);
+        assert_int_equal(exchange(&r, ASP_COMM_all_to_all, "repeated")->count,
+                         i == 1 ? forward : 0);
+        counted_is_planned(&r);
+        tiny_free(&r);
+    }
+    tiny_free(&none);
+}
+
+static void policies_give_equal_bits_on_one_rank(void **state)
+{
+    (void)state;
+    compare_policies(ASP_F32, 1);
+    compare_policies(ASP_F64, 1);
+}
+
+static void policies_give_equal_bits_on_ranks(void **state)
+{
+    (void)state;
+    compare_policies(ASP_F32, 2);
+    compare_policies(ASP_F64, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(policies_give_equal_bits_on_one_rank),
+        cmocka_unit_test(policies_give_equal_bits_on_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
