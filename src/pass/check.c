@@ -41,6 +41,13 @@ static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...)
                     (long long)k->g->ranks, asp_node_str(k->g, n), what);
 }
 
+static bool has_fraction(checker *k, asp_size s)
+{
+    if (s.i >= k->n_fraction) return strchr(asp_size_str(k->g, s), '/') != NULL;
+    if (!k->fraction[s.i]) k->fraction[s.i] = strchr(asp_size_str(k->g, s), '/') ? -1 : 1;
+    return k->fraction[s.i] < 0;
+}
+
 // ---- one op by its rule
 // -------------------------------------------------------------------------
 
@@ -83,6 +90,9 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
         if (!l->split) continue;
         if (!locate(k, r, &r->in[i][l->dim], l->before, &s))
             return wrong(k, n, "operand %u is split in dimension %u, which it does not keep", i,
+                         l->dim);
+        if (r->letter[s.letter].kind == ASP_LETTER_WHOLE)
+            return wrong(k, n, "operand %u is split in dimension %u, which the op needs whole", i,
                          l->dim);
         s.operand = i;
         if (!out->any)
@@ -162,6 +172,21 @@ static void mark_uniform(checker *k, asp_node n, const asp_rule *r)
     }
 }
 
+// Behind a view, a dim of size 1 where the ranks stand could be what is split: (4 heads of 4 ranks)
+// or a new dim beside it.  A fraction in the split size tells; without one nothing does.
+static asp_status check_view(checker *k, asp_node n)
+{
+    asp_val v = asp_node_at(k->g, n)->first;
+    const asp_type *t = asp_val_type(k->g, v);
+    const layout *l = &k->of[v.i];
+    if (!asp_size_equal(l->before, k->one) || has_fraction(k, t->dim[l->dim])) return ASP_OK;
+    bool before = l->dim > 0 && asp_size_equal(t->dim[l->dim - 1], k->one);
+    bool itself = asp_size_equal(t->dim[l->dim], k->one);
+    if (!before && !itself) return ASP_OK;
+    return wrong(k, n, "what is split may be dimension %u of %s or the one before it", l->dim,
+                 asp_type_str(k->g, t));
+}
+
 static asp_status check_by_rule(checker *k, asp_node n)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
@@ -176,12 +201,9 @@ static asp_status check_by_rule(checker *k, asp_node n)
     ASP_TRY(find_split(k, n, &r, &s));
     mark_uniform(k, n, &r);
     if (!s.any) return ASP_OK;
-    if (r.letter[s.letter].kind == ASP_LETTER_WHOLE)
-        return wrong(k, n, "operand %u is split in dimension %u, which the op needs whole",
-                     s.operand, k->of[info->in[s.operand].i].dim);
     ASP_TRY(check_aligned(k, n, &r, &s));
     for (uint32_t i = 0; i < info->n_out; i++) ASP_TRY(place_in_result(k, n, &r, &s, i));
-    return ASP_OK;
+    return info->op == ASP_OP_view ? check_view(k, n) : ASP_OK;
 }
 
 // ---- what ranks exchange
@@ -227,13 +249,6 @@ static asp_status check_all_reduce(checker *k, asp_node n)
 
 // ---- sizes
 // --------------------------------------------------------------------------------------
-
-static bool has_fraction(checker *k, asp_size s)
-{
-    if (s.i >= k->n_fraction) return strchr(asp_size_str(k->g, s), '/') != NULL;
-    if (!k->fraction[s.i]) k->fraction[s.i] = strchr(asp_size_str(k->g, s), '/') ? -1 : 1;
-    return k->fraction[s.i] < 0;
-}
 
 static asp_status check_sizes(checker *k, asp_node n)
 {

@@ -138,9 +138,11 @@ static asp_status refuse(network *w)
     asp_status s = asp_placement_refuse(p, last);
     if (first.i == last.i || p->op[last.i].chain == ASP_NO_CHAIN) return s;
     return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
-                    "%s needs all tokens at once, but what stands between it and %s cannot be "
-                    "exchanged among %lld ranks; use 1 rank",
-                    asp_node_str(p->g, last), asp_node_str(p->g, first), (long long)p->ranks);
+                    "%s cannot be split over %lld ranks: it needs all tokens of %s at once, and "
+                    "what stands between it and %s has no one token dimension to be exchanged "
+                    "along; use 1 rank",
+                    asp_node_str(p->g, last), (long long)p->ranks, asp_placement_tokens(p, last),
+                    asp_node_str(p->g, first));
 }
 
 asp_status asp_placement_cut(asp_placement *p)

@@ -220,6 +220,7 @@ asp_status asp_pass_place(asp_pass *px, asp_graph *g)
     if (g->ranks != 1)
         return asp_fail(px->cx, ASP_ERR_USAGE, "graph %s is already split over %lld ranks", g->name,
                         (long long)g->ranks);
+    ASP_TRY(asp_graph_typecheck(g)); // rules rely on it
     ASP_TRY(asp_placement_prepare(px, g, &p));
     ASP_TRY(check_sequences(px, &p));
     ASP_TRY(asp_placement_cut(&p));

@@ -56,3 +56,5 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
 asp_status asp_placement_cut(asp_placement *p);
 // Why op n cannot be split at all; returns the failure.
 asp_status asp_placement_refuse(asp_placement *p, asp_node n);
+// "dimension 1 (S) of operand 0 f32[B, S, 32]": where the tokens stand that op n reads.
+const char *asp_placement_tokens(asp_placement *p, asp_node n);

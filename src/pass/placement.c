@@ -181,12 +181,24 @@ static bool atom_legal(const asp_placement *p, asp_node n, uint32_t atom)
     return true;
 }
 
+// A view cannot keep a chain of which each rank has one slice: dimensions of size 1 are nobody's.
+static bool loses_last_slice(const asp_placement *p, asp_node n, const asp_chain *chain)
+{
+    int64_t left = 1, size = 0;
+    if (asp_node_at(p->g, n)->op != ASP_OP_view) return false;
+    for (uint32_t x = 0; x < chain->atoms.n; x++) {
+        ASP_CHECK(asp_size_is_num(p->g, p->axes.atoms.at[chain->atoms.at[x]].size, &size));
+        left *= size / chain->parts[x];
+    }
+    return left == 1;
+}
+
 // complete: every operand has all of the chain.
 static bool other_legal(const asp_placement *p, asp_node n, const asp_chain *chain,
                         bool *out_complete)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
-    if (!p->axes.node[n.i]->has_rule) return false;
+    if (!p->axes.node[n.i]->has_rule || loses_last_slice(p, n, chain)) return false;
     for (uint32_t x = 0; x < chain->atoms.n; x++)
         if (!atom_legal(p, n, chain->atoms.at[x])) return false;
     *out_complete = true;
@@ -357,19 +369,22 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
 // ---- refusals
 // -----------------------------------------------------------------------------------
 
-// The numbers of ranks up to `size` that this list of atoms can be split over, as "1, 2, 4".
+// The numbers of ranks up to `size` that this list of atoms can be split over: "1, 2 or 4".
 static const char *possible_ranks(asp_placement *p, asp_atoms list, int64_t size)
 {
     asp_text t;
     asp_chain c;
     int found = 1;
+    int64_t last = 1;
     asp_text_init(&t, p->arena);
-    asp_put(&t, "1");
+    asp_put(&t, "%s", "");
     for (int64_t ranks = 2; ranks <= asp_min(size, 4096) && found < 16; ranks++) {
         if (!asp_chain_spread(p->g, &p->axes, list, ranks, &c)) continue;
-        asp_put(&t, ", %lld", (long long)ranks);
+        asp_put(&t, "%s%lld", found > 1 ? ", " : "", (long long)last);
+        last = ranks;
         found++;
     }
+    asp_put(&t, "%s%lld rank%s", found > 1 ? " or " : "", (long long)last, found > 1 ? "s" : "");
     return t.at;
 }
 
@@ -396,13 +411,12 @@ static asp_status refuse_heads(asp_placement *p, asp_node n)
             if (size % p->ranks != 0)
                 return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
                                 "%s cannot be split over %lld ranks: its %lld %s do not divide by "
-                                "%lld; use %s ranks",
+                                "%lld; use %s",
                                 loc, (long long)p->ranks, (long long)size, what,
                                 (long long)p->ranks, possible);
             return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
                             "%s cannot be split over %lld ranks: its %lld %s stand in %lld groups "
-                            "(K/V heads), and neither of %lld and %lld divides the other; use %s "
-                            "ranks",
+                            "(K/V heads), and neither of %lld and %lld divides the other; use %s",
                             loc, (long long)p->ranks, (long long)size, what, (long long)outer,
                             (long long)outer, (long long)p->ranks, possible);
         }
@@ -410,8 +424,7 @@ static asp_status refuse_heads(asp_placement *p, asp_node n)
     return ASP_OK;
 }
 
-// Where the tokens of a refused op stand.
-static const char *token_place(asp_placement *p, asp_node n)
+const char *asp_placement_tokens(asp_placement *p, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
     for (uint32_t i = 0; i < info->n_in; i++) {
@@ -424,16 +437,38 @@ static const char *token_place(asp_placement *p, asp_node n)
     return "the sequence";
 }
 
+// A parameter of one row a token would have to be cut.
+static asp_status refuse_parameter(asp_placement *p, asp_node n)
+{
+    const asp_node_axes *a = p->axes.node[n.i];
+    const asp_node_info *info = asp_node_at(p->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        asp_val v = info->in[i];
+        if (!p->axes.replicable[v.i] || !p->axes.needs_grad[v.i]) continue;
+        for (uint32_t c = 0; c < a->rule.n_letters; c++) {
+            if (!asp_axes_count_tokens(&p->axes, a->letter[c]) || !operand_has(p, n, i, (uint8_t)c))
+                continue;
+            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                            "%s cannot be split over %lld ranks: operand %u, %s %s, has one slice "
+                            "a token and is trained; read it by an embedding of positions",
+                            asp_node_str(p->g, n), (long long)p->ranks, i, asp_val_str(p->g, v),
+                            asp_type_str(p->g, asp_val_type(p->g, v)));
+        }
+    }
+    return ASP_OK;
+}
+
 asp_status asp_placement_refuse(asp_placement *p, asp_node n)
 {
     const char *node = asp_node_str(p->g, n);
-    const char *where = token_place(p, n);
+    const char *where = asp_placement_tokens(p, n);
     if (!p->axes.node[n.i]->has_rule)
         return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
                         "%s cannot be split over %lld ranks: the op has no sharding rule, and its "
                         "tokens in %s are split; keep it before the token embedding, or write it "
                         "with ops that have rules (autosp docs ops)",
                         node, (long long)p->ranks, where);
+    ASP_TRY(refuse_parameter(p, n));
     ASP_TRY(refuse_heads(p, n));
     return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
                     "%s cannot be split over %lld ranks: it needs all tokens of %s at once, and "

@@ -269,6 +269,7 @@ asp_status asp_pass_shard(asp_pass *px, asp_graph *g)
     if (g->ranks != 1)
         return asp_fail(px->cx, ASP_ERR_USAGE, "graph %s is already split over %lld ranks", g->name,
                         (long long)g->ranks);
+    ASP_TRY(asp_graph_typecheck(g)); // rules rely on it
     asp_axes_analyse(px->scratch, g, &s.x);
     s.state = ASP_NEW_ARRAY(px->scratch, const asp_chain *, g->vals.n);
     s.map = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
