@@ -89,6 +89,26 @@ static void four_exchanges_a_layer_and_one_reduction(void **state)
     }
 }
 
+// The derivative of what was put in falls out: every exchange goes back once, copies of K/V heads
+// are summed.
+static void exchanges_are_conjugated_once_in_backward(void **state)
+{
+    (void)state;
+    static const int rows[][2] = {{4, 0}, {2, 4}, {1, 4}}; // K/V heads, repeats
+    for (size_t i = 0; i < ASP_COUNT_OF(rows); i++) {
+        llama_shape m = {.layers = 2, .heads = 4, .kv_heads = rows[i][0], .B = "B", .S = "S"};
+        asp_graph *g = parse(llama_text(&arena, &m));
+        cx.verify_each_pass = true;
+        if (run(g, ASP_PIPELINE_SHARD "," ASP_PIPELINE_JOINT, 4) < 0) fail_msg("%s", cx.message);
+        cx.verify_each_pass = false;
+        assert_int_equal(count(g, ASP_OP_all_to_all), 16);
+        assert_int_equal(count(g, ASP_OP_all_reduce), 2);
+        assert_int_equal(count(g, ASP_OP_repeat), rows[i][1]);
+        assert_int_equal(count(g, ASP_OP_sum_groups), rows[i][1]);
+        asp_graph_destroy(g);
+    }
+}
+
 // B == S == 8 as numbers, and N == head width: the same program.
 static void numbers_that_are_equal_do_not_matter(void **state)
 {
@@ -284,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_exchanges_a_layer_and_one_reduction),
+        cmocka_unit_test(exchanges_are_conjugated_once_in_backward),
         cmocka_unit_test(numbers_that_are_equal_do_not_matter),
         cmocka_unit_test(one_rank_changes_nothing),
         cmocka_unit_test(no_change_of_labels_is_cheaper),
