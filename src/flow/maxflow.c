@@ -106,7 +106,8 @@ static asp_status make_finite(asp_ctx *cx, asp_flow *f)
     return ASP_OK;
 }
 
-// Distances to the sink over residual arcs; true when the source can reach it.
+// Distances to the sink over residual arcs; true when the source can reach it.  Then nodes as far as
+// the source may be left out: no shortest path leads through them.  When it cannot, all are found.
 static bool find_levels(asp_flow *f)
 {
     uint32_t head = 0, tail = 0;
@@ -119,10 +120,11 @@ static bool find_levels(asp_flow *f)
             uint32_t from = f->arcs.at[e].to;
             if (f->arcs.at[e ^ 1].left == 0 || f->level[from] != NONE) continue;
             f->level[from] = f->level[v] + 1;
+            if (from == f->source) return true;
             f->queue[tail++] = from;
         }
     }
-    return f->level[f->source] != NONE;
+    return false;
 }
 
 // Pushes what the path in f->path carries; returns the index of its first saturated arc.
