@@ -1,4 +1,4 @@
-// What vector types lack: fused multiply-add, maximum, unrolling.  Neighbours: vec.h, tile.h.
+// What vector types lack: fused multiply-add, unrolling.  Neighbours: vec.h, tile.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,10 +11,6 @@
 #define ASP_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-#if defined(__AVX512F__) || defined(__FMA__)
-#include <immintrin.h>
-#endif
-
 ASP_INLINE asp_vf asp_vf_fma(asp_vf a, asp_vf b, asp_vf c) // a b + c
 {
 #if defined(__AVX512F__)
@@ -23,16 +19,5 @@ ASP_INLINE asp_vf asp_vf_fma(asp_vf a, asp_vf b, asp_vf c) // a b + c
     return _mm256_fmadd_ps(a, b, c);
 #else
     return a * b + c;
-#endif
-}
-
-ASP_INLINE asp_vf asp_vf_max(asp_vf a, asp_vf b) // a > b ? a : b
-{
-#if defined(__AVX512F__)
-    return _mm512_max_ps(a, b);
-#elif defined(__AVX2__)
-    return _mm256_max_ps(a, b);
-#else
-    return asp_vf_select(a > b, a, b);
 #endif
 }

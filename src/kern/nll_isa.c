@@ -11,8 +11,6 @@
 #define PARTIALS 64 // of a row's sum: element i goes to i mod 64
 #define ACCS (PARTIALS / ASP_VF)
 
-ASP_INLINE asp_vf larger(asp_vf a, asp_vf b) { return asp_vf_select(a > b, a, b); }
-
 static float max_of(const float *x, int64_t n)
 {
     asp_vf most[2];
@@ -20,8 +18,8 @@ static float max_of(const float *x, int64_t n)
     int64_t i = 0;
     for (int l = 0; l < 2; l++) most[l] = asp_vf_all(x[0]);
     for (; i + 2 * ASP_VF <= n; i += 2 * ASP_VF) {
-        most[0] = larger(most[0], asp_vf_load(x + i));
-        most[1] = larger(most[1], asp_vf_load(x + i + ASP_VF));
+        most[0] = asp_vf_max(most[0], asp_vf_load(x + i));
+        most[1] = asp_vf_max(most[1], asp_vf_load(x + i + ASP_VF));
     }
     asp_vf_store(lanes, most[0]);
     asp_vf_store(lanes + ASP_VF, most[1]);

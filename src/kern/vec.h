@@ -6,6 +6,9 @@
 #include "base/compiler.h"
 
 #include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #ifndef ASP_ISA
 #define ASP_ISA generic
@@ -47,6 +50,21 @@ ASP_INLINE asp_vf asp_vf_select(asp_vi mask, asp_vf a, asp_vf b)
     return (asp_vf)(((asp_vi)a & mask) | ((asp_vi)b & ~mask));
 }
 
+// Largest and smallest, each; b where one is NaN.
+#if defined(__AVX512F__)
+ASP_INLINE asp_vf asp_vf_max(asp_vf a, asp_vf b) { return _mm512_max_ps(a, b); }
+ASP_INLINE asp_vf asp_vf_min(asp_vf a, asp_vf b) { return _mm512_min_ps(a, b); }
+#elif defined(__AVX2__)
+ASP_INLINE asp_vf asp_vf_max(asp_vf a, asp_vf b) { return _mm256_max_ps(a, b); }
+ASP_INLINE asp_vf asp_vf_min(asp_vf a, asp_vf b) { return _mm256_min_ps(a, b); }
+#elif defined(__SSE2__)
+ASP_INLINE asp_vf asp_vf_max(asp_vf a, asp_vf b) { return _mm_max_ps(a, b); }
+ASP_INLINE asp_vf asp_vf_min(asp_vf a, asp_vf b) { return _mm_min_ps(a, b); }
+#else
+ASP_INLINE asp_vf asp_vf_max(asp_vf a, asp_vf b) { return asp_vf_select(a > b, a, b); }
+ASP_INLINE asp_vf asp_vf_min(asp_vf a, asp_vf b) { return asp_vf_select(a < b, a, b); }
+#endif
+
 // e^x, relative error below 8.2e-8 (1 ULP; every 17th float was tried); 0 below -87.33, where
 // results would be denormal; infinity above 88.72; NaN stays.  No fma, so the same bits on every
 // level.
@@ -54,10 +72,10 @@ ASP_INLINE asp_vf asp_vf_select(asp_vi mask, asp_vf a, asp_vf b)
 //   e^r = 1 + (r + r^2 q(r)), q minimax on |r| <= ln2 / 2
 ASP_INLINE asp_vf asp_vf_exp(asp_vf x)
 {
-    const asp_vf lowest = asp_vf_all(-87.3365402f), highest = asp_vf_all(88.7228317f);
+    const asp_vf lowest = asp_vf_all(-87.3365402f), highest = asp_vf_all(89.0f);
     const asp_vf magic = asp_vf_all(12582912.0f); // 1.5 * 2^23: the sum's low bits are the integer
-    asp_vi under = x<lowest, over = x> highest;
-    asp_vf y = asp_vf_select(under, lowest, asp_vf_select(over, highest, x));
+    asp_vi under = x < lowest;
+    asp_vf y = asp_vf_max(lowest, asp_vf_min(highest, x));
     asp_vf shifted = y * 1.44269504f + magic;
     asp_vi n = (asp_vi)shifted - (asp_vi)magic;
     asp_vf nf = shifted - magic;
@@ -68,8 +86,7 @@ ASP_INLINE asp_vf asp_vf_exp(asp_vf x)
     q = q * r + 0x1.55548ap-3f;
     q = q * r + 0x1.fffffcp-2f;
     asp_vf p = (q * (r * r) + r) + 1.0f;
-    asp_vi half = n >> 1; // 2^n in two steps: n may be 128
+    asp_vi half = n >> 1; // 2^n in two steps: n may be 128, where the product is infinite or not
     p = p * (asp_vf)((half + 127) << 23) * (asp_vf)((n - half + 127) << 23);
-    p = asp_vf_select(over, asp_vf_all(__builtin_inff()), p);
-    return asp_vf_select(under, asp_vf_all(0.0f), p);
+    return (asp_vf)((asp_vi)p & ~under);
 }
