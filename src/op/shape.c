@@ -90,7 +90,9 @@ void asp_view_rule(asp_rule_builder *b)
     asp_size one = asp_size_num(b->g, 1), rest;
     side in = {.type = x, .dims = b->rule->in[0], .left = x->rank ? x->dim[0] : one};
     side out = {.type = y, .dims = b->rule->out[0], .left = y->rank ? y->dim[0] : one};
-    while (skip_ones(b, &in) & skip_ones(b, &out)) {
+    for (;;) {
+        bool more_in = skip_ones(b, &in), more_out = skip_ones(b, &out); // both, always
+        if (!more_in || !more_out) break;
         if (asp_size_divides(b->g, in.left, out.left, &rest)) {
             uint8_t c = asp_rule_letter(b, ASP_LETTER_SPLIT, in.left);
             take_letter(b, &in, c, one);

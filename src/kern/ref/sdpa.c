@@ -58,7 +58,7 @@ static void attend(const asp_kcall *k, const sizes *z, int64_t row, double *p)
     const asp_tensor *q = &k->in[0], *key = &k->in[1], *v = &k->in[2];
     const int64_t kv = kv_row(z, row / z->n_q);
     const int64_t live = z->causal ? asp_min(row % z->n_q + 1, z->n_k) : z->n_k;
-    double max = -INFINITY, sum = 0, *out = p + z->n_k;
+    double max = -HUGE_VAL, sum = 0, *out = p + z->n_k;
     for (int64_t j = 0; j < live; j++) {
         p[j] = z->scale * dot(q, row * z->d, key, (kv + j) * z->d, z->d);
         if (p[j] > max) max = p[j];

@@ -342,7 +342,7 @@ static void nan_is_not_hidden(void **state)
     for (int isa = 0; isa <= (int)asp_isa_best(); isa++) {
         problem p;
         problem_init(&p, (dims){1, 1, 1, 20, 20, 16, 16, true}, ASP_F32);
-        set(&p.t[K], 5 * 16, NAN);
+        set(&p.t[K], 5 * 16, (double)NAN);
         forward(row_of(ASP_OP_sdpa, ASP_F32, isa), &p, 1);
         for (int64_t i = 0; i < 20; i++) assert_true(isnan(get(&p.t[OUT], i * 16)) == (i >= 5));
         problem_fini(&p);

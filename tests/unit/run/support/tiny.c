@@ -90,7 +90,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     job *j = arg;
     asp_team *team;
     asp_rank *r;
-    double loss = NAN;
+    double loss = (double)NAN;
     ASP_TRY(asp_team_create(cx, j->t->threads, -1, &team));
     ASP_TRY(asp_rank_create(cx, j->plan, comm, team, &r));
     fill_parameters(j, r);
