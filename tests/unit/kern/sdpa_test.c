@@ -301,8 +301,8 @@ static void levels_agree_with_the_reference(void **state)
     for (size_t i = 0; i < ASP_COUNT_OF(widths); i++)
         for (int causal = 0; causal < 2; causal++) {
             const int64_t group = 1 + (int64_t)(fabs(number(&seed)) * 2.9);
-            const int64_t q = 1 + (int64_t)(fabs(number(&seed)) * 150);
-            const int64_t s = causal ? q : 1 + (int64_t)(fabs(number(&seed)) * 150);
+            const int64_t q = 1 + (int64_t)(fabs(number(&seed)) * 110);
+            const int64_t s = causal ? q : 1 + (int64_t)(fabs(number(&seed)) * 110);
             levels_of((dims){1 + causal, 2 * group, 2, q, s, widths[i], widths[i], causal});
         }
     levels_of((dims){1, 1, 1, 1, 1, 16, 16, true});
@@ -313,8 +313,8 @@ static void levels_agree_with_the_reference(void **state)
 static void long_sequences(void **state)
 {
     (void)state;
-    levels_of((dims){1, 1, 1, 1000, 1000, 16, 16, true});
-    levels_of((dims){1, 2, 1, 100, 900, 16, 16, false});
+    levels_of((dims){1, 1, 1, 800, 800, 16, 16, true});
+    levels_of((dims){1, 2, 1, 60, 800, 16, 16, false});
 }
 
 // Scores up to several hundred: the reference maximum has to move.
