@@ -59,7 +59,7 @@ void *asp_alloc_bytes(asp_arena *a, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 4) out_of_memory(a->cx);
-    size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    size_t rounded = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN; // nothing is a place, too
     if (rounded <= a->left) {
         void *p = a->next;
         a->next += rounded;

@@ -75,8 +75,7 @@ void asp_file_map_close(asp_file_map *m)
     *m = (asp_file_map){0};
 }
 
-// ---- writing
-// -------------------------------------------------------------------------------------
+// ---- writing -------------------------------------------------------------------------------
 
 asp_status asp_file_create(asp_ctx *cx, const char *path, asp_file_out *out_file)
 {
@@ -146,8 +145,7 @@ asp_status asp_file_write_whole(asp_ctx *cx, const char *path, const void *data,
     return asp_file_commit(&f);
 }
 
-// ---- folders
-// -------------------------------------------------------------------------------------
+// ---- folders -------------------------------------------------------------------------------
 
 bool asp_path_exists(const char *path) { return access(path, F_OK) == 0; }
 
@@ -195,8 +193,7 @@ asp_status asp_folder_remove(asp_ctx *cx, const char *path)
     return rmdir(path) == 0 ? ASP_OK : fail_io(cx, "remove the folder", path);
 }
 
-// ---- the process
-// ---------------------------------------------------------------------------------
+// ---- the process ---------------------------------------------------------------------------
 
 int64_t asp_process_anon_bytes(void)
 {

@@ -2,8 +2,8 @@
 //
 // A run publishes (fn, arg) and raises `epoch`; workers that see it call fn and lower `busy`.
 // Waiting is: look a bounded number of times, then give the processor away, then sleep on a
-// condition variable, so that more threads than cores still make progress. SPDX-License-Identifier:
-// Apache-2.0
+// condition variable, so that more threads than cores still make progress.
+// SPDX-License-Identifier: Apache-2.0
 #include "base/team.h"
 
 #include <pthread.h>
@@ -21,6 +21,9 @@
 struct asp_team {
     int n_threads, n_started;
     int first_cpu;
+    bool pins; // of a team that pins its threads: what the creator was allowed before
+    cpu_set_t allowed;
+    pthread_t creator;
     asp_team_fn *fn; // of the current run; written before epoch is raised
     void *arg;
     pthread_mutex_t lock;
@@ -66,14 +69,16 @@ static void restore_denormals(unsigned old)
 #endif
 }
 
-// Pins thread i to the (first_cpu + i)-th of the CPUs that the process may use; best effort.
-static void pin(int first_cpu, int thread)
+// Pins thread i to the (first_cpu + i)-th of the CPUs that the process may use; best effort.  The
+// set is that from before the creator was pinned, because threads inherit the mask of their
+// creator.
+static void pin(const asp_team *t, int thread)
 {
-    cpu_set_t allowed, one;
-    if (first_cpu < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-    int n = CPU_COUNT(&allowed), want = n ? (first_cpu + thread) % n : 0;
+    if (!t->pins) return;
+    int want = (t->first_cpu + thread) % CPU_COUNT(&t->allowed);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || want-- > 0) continue;
+        if (!CPU_ISSET(cpu, &t->allowed) || want-- > 0) continue;
+        cpu_set_t one;
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
         pthread_setaffinity_np(pthread_self(), sizeof one, &one);
@@ -104,7 +109,7 @@ static void *worker_main(void *arg)
     asp_team *t = m->team;
     asp_worker w = {.team = t, .thread = m->thread, .n_threads = t->n_threads};
     uint32_t seen = 0;
-    pin(t->first_cpu, m->thread);
+    pin(t, m->thread);
     flush_denormals();
     for (;;) {
         seen = wait_for_epoch(t, seen);
@@ -159,7 +164,10 @@ asp_status asp_team_create(asp_ctx *cx, int n_threads, int first_cpu, asp_team *
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     pthread_cond_init(&t->done, NULL);
-    pin(first_cpu, 0);
+    t->creator = pthread_self();
+    t->pins = first_cpu >= 0 && sched_getaffinity(0, sizeof t->allowed, &t->allowed) == 0 &&
+              CPU_COUNT(&t->allowed) > 0;
+    pin(t, 0);
     for (int i = 1; i < n_threads; i++) {
         members[i] = (struct member){.team = t, .thread = i};
         if (pthread_create(&members[i].id, NULL, worker_main, &members[i]) != 0) {
@@ -179,6 +187,8 @@ void asp_team_destroy(asp_team *t)
     t->stop = true;
     publish(t);
     for (int i = 1; i < t->n_started; i++) pthread_join(t->members[i].id, NULL);
+    if (t->pins && pthread_equal(t->creator, pthread_self()))
+        pthread_setaffinity_np(t->creator, sizeof t->allowed, &t->allowed);
     pthread_cond_destroy(&t->wake);
     pthread_cond_destroy(&t->done);
     pthread_mutex_destroy(&t->lock);

@@ -16,8 +16,9 @@ typedef struct asp_worker {
 typedef void asp_team_fn(void *arg, asp_worker *w);
 
 // n_threads >= 1, the caller included.  first_cpu >= 0 pins thread i to the allowed CPU number
-// (first_cpu + i) modulo the CPUs that this process may use; -1 leaves threads free.  Denormals are
-// flushed (FTZ + DAZ) in every thread of the team while it runs.
+// (first_cpu + i) modulo the CPUs that the calling thread may use, itself (thread 0) until
+// asp_team_destroy; -1 leaves threads free.  Denormals are flushed (FTZ + DAZ) in every thread of
+// the team while it runs.
 asp_status asp_team_create(asp_ctx *cx, int n_threads, int first_cpu, asp_team **out_team);
 void asp_team_destroy(asp_team *team); // NULL is allowed
 int asp_team_size(const asp_team *team);
