@@ -106,8 +106,9 @@ static asp_status make_finite(asp_ctx *cx, asp_flow *f)
     return ASP_OK;
 }
 
-// Distances to the sink over residual arcs; true when the source can reach it.  Then nodes as far as
-// the source may be left out: no shortest path leads through them.  When it cannot, all are found.
+// Distances to the sink over residual arcs; true when the source can reach it.  Then nodes as far
+// as the source may be left out: no shortest path leads through them.  When it cannot, all are
+// found.
 static bool find_levels(asp_flow *f)
 {
     uint32_t head = 0, tail = 0;

@@ -1,5 +1,5 @@
-// Maximum flow and minimum cut on plain arrays (Dinic 1970).  Neighbours: pass/place.c,
-// flow/remat.h (who build networks). SPDX-License-Identifier: Apache-2.0
+// Maximum flow and minimum cut on plain arrays (Dinic 1970).  Neighbours: pass/place.c and
+// flow/remat_network.c, which build networks.  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/base.h"

@@ -1,5 +1,6 @@
 // Static arena layout: blocks with lifetimes get offsets so that blocks alive together never
-// overlap. Neighbours: run/memplan.c (who asks).  SPDX-License-Identifier: Apache-2.0
+// overlap.
+// Neighbours: run/memplan.c (who asks).  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/base.h"

@@ -123,12 +123,53 @@ static void random_networks_match_every_cut(void **state)
     assert_true(refused > 10 && solved > 200);
 }
 
+// 20,000 layers of 3: every layer passes 2 + 3 + 4 but one in the middle, which passes 1 + 1 + 1,
+// and one after it of the same price: the two nearest cuts are these.
+static void a_long_layered_network_is_cut_at_its_narrowest(void **state)
+{
+    (void)state;
+    const uint32_t layers = 20000, narrow = 7000, twin = 15000, source = 3 * layers,
+                   sink = source + 1;
+    asp_flow *f = with_nodes(sink + 1);
+    int64_t value;
+    for (uint32_t k = 0; k < 3; k++) {
+        asp_flow_add_edge(f, source, k, ASP_FLOW_INF);
+        asp_flow_add_edge(f, 3 * (layers - 1) + k, sink, ASP_FLOW_INF);
+    }
+    for (uint32_t l = 0; l + 1 < layers; l++)
+        for (uint32_t k = 0; k < 3; k++) {
+            int64_t capacity = l == narrow || l == twin ? 1 : 2 + k;
+            asp_flow_add_edge(f, 3 * l + k, 3 * (l + 1) + k, capacity);
+            if (l != narrow && l != twin) // sideways, so that a blocked node has a way round
+                asp_flow_add_edge(f, 3 * l + k, 3 * (l + 1) + (k + 1) % 3, 1);
+        }
+    assert_int_equal(asp_flow_solve(&cx, f, source, sink, &value), ASP_OK);
+    assert_int_equal(value, 3);
+    for (uint32_t l = 0; l < layers; l += 50)
+        for (uint32_t k = 0; k < 3; k++) {
+            assert_int_equal(asp_flow_in_largest_source_side(f, 3 * l + k), l <= twin);
+            assert_int_equal(asp_flow_in_smallest_source_side(f, 3 * l + k), l <= narrow);
+        }
+}
+
+static void sums_beyond_the_limit_are_refused(void **state)
+{
+    (void)state;
+    asp_flow *f = with_nodes(3);
+    int64_t value;
+    asp_flow_add_edge(f, 0, 1, INT64_C(1) << 60);
+    asp_flow_add_edge(f, 1, 2, INT64_C(1) << 60);
+    assert_int_equal(asp_flow_solve(&cx, f, 0, 2, &value), ASP_ERR_LIMIT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ties_go_to_the_side_asked_for),
         cmocka_unit_test(an_infinite_path_is_refused_and_named),
         cmocka_unit_test(random_networks_match_every_cut),
+        cmocka_unit_test(a_long_layered_network_is_cut_at_its_narrowest),
+        cmocka_unit_test(sums_beyond_the_limit_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

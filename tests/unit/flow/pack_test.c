@@ -1,5 +1,5 @@
 // Arena layout: nothing alive together overlaps, hand cases are tight, training-like lifetimes stay
-// near the bound. SPDX-License-Identifier: Apache-2.0
+// near the bound.  SPDX-License-Identifier: Apache-2.0
 #include "flow/pack.h"
 
 #include <setjmp.h>
@@ -97,10 +97,46 @@ static void training_lives_stay_near_the_bound(void **state)
     assert_true((double)r.height <= 1.02 * (double)r.max_live);
 }
 
+// Two short blocks stand below two that stay; whoever comes later needs both their places in one.
+static void what_is_kept_stands_apart_from_what_is_not(void **state)
+{
+    (void)state;
+    asp_pack_result r;
+    asp_block_life b[] = {{64, 0, 0, 0}, {64, 0, 9, 0},  {64, 1, 1, 0},
+                          {64, 1, 9, 0}, {192, 2, 3, 0}, {64, 4, 9, 0}};
+    assert_int_equal(asp_pack(&arena, b, 6, 10, &r), ASP_OK);
+    assert_int_equal(r.max_live, 320);
+    assert_int_equal(r.at_step, 2);
+    assert_int_equal(r.height, 320);
+    check_disjoint(b, 6, r.height);
+}
+
+static void equal_blocks_get_equal_places(void **state)
+{
+    (void)state;
+    enum { N = 500 };
+    unsigned seed = 5;
+    asp_block_life a[N], b[N];
+    asp_pack_result ra, rb;
+    for (int i = 0; i < N; i++) {
+        uint32_t first = (uint32_t)rand_r(&seed) % 100;
+        a[i] = (asp_block_life){1 + rand_r(&seed) % 100000, first,
+                                first + (uint32_t)rand_r(&seed) % (100 - first), 0};
+        b[i] = a[i];
+        b[i].offset = -1;
+    }
+    assert_int_equal(asp_pack(&arena, a, N, 100, &ra), ASP_OK);
+    assert_int_equal(asp_pack(&arena, b, N, 100, &rb), ASP_OK);
+    assert_int_equal(ra.height, rb.height);
+    for (int i = 0; i < N; i++) assert_int_equal(a[i].offset, b[i].offset);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hand_cases_are_tight),
+        cmocka_unit_test(what_is_kept_stands_apart_from_what_is_not),
+        cmocka_unit_test(equal_blocks_get_equal_places),
         cmocka_unit_test(random_lives_never_overlap),
         cmocka_unit_test(training_lives_stay_near_the_bound),
     };
