@@ -85,9 +85,13 @@ int64_t asp_rowprog_work_bytes(const asp_rowprog *p, int n_threads);
 int64_t asp_rowprog_traffic_bytes(const asp_rowprog *p);
 void asp_rowprog_print(const asp_rowprog *p, asp_text *t);
 
+// May output slot `out` be the memory of input slot `in`?  Both are FULL, and in every tile the
+// input is last read before or by the step that writes the output.
+bool asp_rowprog_may_overwrite(const asp_rowprog *p, int out, int in);
+
 // Every thread of the team calls it.  ptrs[slot] are the arrays; outputs overlap neither inputs nor
-// each other (ops may run in another order than described).  work: work_bytes(p, n_threads),
-// 64-byte aligned.
+// each other (ops may run in another order than described), but an output may be an input that
+// may_overwrite allows it, each input taken once.  work: work_bytes(p, n_threads), 64-byte aligned.
 void asp_rowprog_run(const asp_rowprog *p, void *const *ptrs, void *work, asp_worker *w);
 // The same as a kernel: k->plan is the program, slots are k->in, then k->out.
 void asp_rowprog_kernel(const asp_kcall *k, asp_worker *w);

@@ -441,3 +441,23 @@ int64_t asp_rowprog_work_bytes(const asp_rowprog *p, int n_threads)
 }
 
 int64_t asp_rowprog_traffic_bytes(const asp_rowprog *p) { return p->traffic_bytes; }
+
+static bool is_full_slot(const asp_rowprog *p, const asp_rowloc *l, int slot)
+{
+    return l->base == ASP_BASE_SLOT && l->offset == slot && l->c == 1 && l->r == p->cols;
+}
+
+// Tiles are disjoint and each is one thread's from the first stage to the last, so the order of the
+// steps decides; a primitive reads element i of all operands before it writes element i of any.
+bool asp_rowprog_may_overwrite(const asp_rowprog *p, int out, int in)
+{
+    int written = -1, read = -1;
+    for (int i = 0; i < p->n_steps; i++) {
+        const asp_rowstep *s = &p->steps[i];
+        for (int k = 0; k < s->n_in; k++)
+            if (is_full_slot(p, &s->at[k], in)) read = i;
+        for (int k = 0; k < s->n_out; k++)
+            if (is_full_slot(p, &s->to[k], out)) written = i;
+    }
+    return read >= 0 && read <= written;
+}

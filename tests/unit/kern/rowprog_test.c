@@ -309,6 +309,53 @@ static void programs_give_the_bits_of_their_ops(void **state)
     }
 }
 
+// Every output takes the memory of an input where that is allowed: the same bits.
+static int run_in_place(const program *p, int64_t tile_cols, int threads)
+{
+    const asp_rowprog *prog =
+        asp_rowprog_build_with(&arena, &p->d, best_of_cpu(), tile_cols, 0, true);
+    void *ptrs[VALS] = {NULL};
+    float *data[VALS] = {NULL};
+    int taken = 0, used = 0;
+    for (int v = 0; v < p->n_in; v++) {
+        ptrs[v] = data[v] = array(count(p, v));
+        memcpy(data[v], p->data[v], (size_t)count(p, v) * sizeof(float));
+    }
+    for (int v = p->n_in; v < p->d.n_vals; v++) {
+        const int slot = p->vals[v].slot;
+        for (int k = 0; slot >= 0 && !ptrs[slot] && k < p->n_in; k++) {
+            if (used & 1 << k || !asp_rowprog_may_overwrite(prog, slot, k)) continue;
+            used |= 1 << k;
+            ptrs[slot] = data[k];
+            taken++;
+        }
+        if (slot >= 0 && !ptrs[slot]) ptrs[slot] = data[v] = array(count(p, v));
+    }
+    run_on(prog, ptrs, threads);
+    for (int v = p->n_in; v < p->d.n_vals; v++)
+        if (p->vals[v].slot >= 0) assert_true(same(ptrs[p->vals[v].slot], p->data[v], count(p, v)));
+    for (int v = 0; v < p->d.n_vals; v++)
+        if (data[v]) array_free(data[v]);
+    return taken;
+}
+
+static void outputs_may_take_the_place_of_inputs(void **state)
+{
+    (void)state;
+    int taken = 0;
+    for (int i = 0; i < 200; i++) {
+        program p;
+        seed = (uint32_t)i + 1977;
+        program_init(&p);
+        run_one_by_one(&p);
+        taken += run_in_place(&p, 0, 1);
+        taken += run_in_place(&p, 64, 3);
+        program_fini(&p);
+        asp_arena_reset(&arena);
+    }
+    assert_true(taken > 100);
+}
+
 // (a op b) op c in every form: one primitive, the bits of two.
 static void check_chain(asp_rowop first, asp_rowop second, bool swap, asp_rowkind b, asp_rowkind c)
 {
@@ -484,6 +531,7 @@ int main(void)
         cmocka_unit_test(swiglu_is_joined),
         cmocka_unit_test(chains_keep_every_rounding),
         cmocka_unit_test(programs_give_the_bits_of_their_ops),
+        cmocka_unit_test(outputs_may_take_the_place_of_inputs),
         cmocka_unit_test(unsound_descriptions_are_named),
         cmocka_unit_test(single_ops_are_wrapped),
     };
