@@ -13,3 +13,11 @@ if(CMOCKA AND BUILD_TESTING)
     set_tests_properties(fault.${short} PROPERTIES TIMEOUT 300 RUN_SERIAL TRUE)
   endforeach()
 endif()
+
+# The memory a process takes against the plan (Linux; sanitizers have memory of their own).
+if(TARGET bench_memory AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ASP_SANITIZE)
+  foreach(run "8192;1;none" "16384;1;sac" "8192;2;sac" "8192;4;layer")
+    string(REPLACE ";" "." name "${run}")
+    add_test(NAME run.memory.${name} COMMAND bench_memory ${run})
+  endforeach()
+endif()
