@@ -1,0 +1,107 @@
+// What a step starts from: fresh or loaded parameters, and the batch.  Neighbours: train.h
+// (contract), base/philox.h. SPDX-License-Identifier: Apache-2.0
+#include "base/philox.h"
+#include "io/safetensors.h"
+#include "train/train.h"
+
+#define CHUNK ((int64_t)1 << 14)
+#define DATA_STREAM UINT64_MAX // apart from the parameters' streams 0, 1, ...
+
+typedef struct init_job {
+    void *slab;
+    asp_dtype dtype;
+    const asp_plan_param *param;
+    uint64_t seed, stream;
+    int kind; // 0: zeros, 1: ones, 2: normal
+} init_job;
+
+static void init_main(void *arg, asp_worker *w)
+{
+    const init_job *j = arg;
+    const asp_plan_param *p = j->param;
+    for (int64_t c; (c = asp_team_next(w, asp_ceil_div(p->count, CHUNK))) >= 0;) {
+        for (int64_t i = c * CHUNK; i < asp_min(p->count, (c + 1) * CHUNK); i++) {
+            double v = j->kind == 2 ? p->std * asp_random_normal(j->seed, j->stream, (uint64_t)i)
+                                    : j->kind;
+            if (j->dtype == ASP_F64)
+                ((double *)j->slab)[p->offset + i] = v;
+            else
+                ((float *)j->slab)[p->offset + i] = (float)v;
+        }
+    }
+}
+
+void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64_t seed)
+{
+    for (int i = 0; i < asp_plan_n_params(p); i++) {
+        const asp_plan_param *a = asp_plan_get_param(p, i);
+        int kind = strcmp(a->init, "normal") == 0 ? 2 : strcmp(a->init, "ones") == 0;
+        init_job j = {
+            asp_rank_slab(r, ASP_SLAB_PARAM), asp_plan_dtype(p), a, seed, (uint64_t)i, kind};
+        asp_team_run(team, init_main, &j);
+    }
+}
+
+static asp_status load_one(asp_ctx *cx, void *slab, const asp_plan *p, const asp_plan_param *a,
+                           const asp_safetensors *s, const char *path)
+{
+    const asp_st_tensor *t = asp_safetensors_find(s, a->name);
+    if (!t)
+        return asp_fail(cx, ASP_ERR_INPUT, "%s: tensor \"%s\" of the model is missing", path,
+                        a->name);
+    bool same = t->rank == a->rank;
+    for (int d = 0; same && d < a->rank; d++) same = t->dim[d] == a->dim[d];
+    if (!same)
+        return asp_fail(cx, ASP_ERR_INPUT,
+                        "%s: tensor \"%s\" has not the shape that the model's config.json gives it",
+                        path, a->name);
+    return asp_st_convert(cx, t, asp_plan_dtype(p),
+                          (char *)slab + a->offset * asp_dtypes[asp_plan_dtype(p)].bytes);
+}
+
+asp_status asp_train_load_slab(asp_ctx *cx, void *slab, const asp_plan *p, const asp_safetensors *s,
+                               const char *path)
+{
+    for (int i = 0; i < asp_plan_n_params(p); i++)
+        ASP_TRY(load_one(cx, slab, p, asp_plan_get_param(p, i), s, path));
+    return ASP_OK;
+}
+
+asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, const char *path)
+{
+    asp_arena a;
+    asp_safetensors s;
+    asp_arena_init(&a, cx);
+    asp_status status = asp_safetensors_open(&a, path, &s);
+    if (status == ASP_OK) {
+        status = asp_train_load_slab(cx, asp_rank_slab(r, ASP_SLAB_PARAM), p, &s, path);
+        asp_safetensors_close(&s);
+    }
+    asp_arena_fini(&a);
+    return status;
+}
+
+// Every rank fills the same whole batch: what a rank needs of it is the program's business.
+asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_tokens *t,
+                                 uint64_t seed, int64_t step)
+{
+    for (int k = 0; k < asp_plan_n_inputs(p); k++) {
+        const asp_plan_input *in = asp_plan_get_input(p, k);
+        bool tokens = strcmp(in->role, "tokens") == 0 || strcmp(in->role, "labels") == 0;
+        bool positions = strcmp(in->role, "positions") == 0;
+        if (in->dtype != ASP_I64 || in->rank < 1 || in->rank > 2 || !(tokens || positions))
+            return asp_fail(cx, ASP_ERR_UNSUPPORTED,
+                            "input %s: roles that can be filled from data are tokens, labels and "
+                            "positions, i64[B, S]",
+                            in->name);
+        int64_t length = in->dim[in->rank - 1], batch = in->rank == 2 ? in->dim[0] : 1;
+        int64_t *at = asp_rank_input(r, k);
+        for (int64_t b = 0; b < batch; b++, at += length) {
+            double u = asp_random_uniform(seed, DATA_STREAM, (uint64_t)(step * batch + b));
+            int64_t start = (int64_t)(u * (double)(asp_tokens_count(t) - length + 1));
+            if (tokens) asp_tokens_window(t, start, length, at);
+            for (int64_t i = 0; positions && i < length; i++) at[i] = i;
+        }
+    }
+    return ASP_OK;
+}

@@ -1,0 +1,113 @@
+// Training: what to do (options), the optimizer, data order, checkpoints, the loop, what is said
+// about it. Neighbours: front/ (the model), run/ (plan and ranks), cli/ (who asks).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "front/front.h"
+#include "io/tokens.h"
+#include "run/compile.h"
+
+typedef struct asp_train_options {
+    const char *model; // config.json, folder or graph text
+    const char *const *data;
+    int n_data;
+    int64_t seq; // 0: the longest that fits memory
+    int64_t batch, ranks, steps, warmup, seed, checkpoint_every;
+    int64_t memory; // bytes a rank may take; 0: no limit
+    int threads;
+    const char *sp, *ac;
+    asp_comm_backend comm;
+    asp_dtype dtype;
+    double lr, clip, weight_decay;
+    const char *out, *resume; // folders or NULL
+    bool profile;
+} asp_train_options;
+
+// ---- what is said
+// --------------------------------------------------------------------------------
+
+// Text for people to `text` and one JSON record a line to `json`; either may be NULL.
+typedef struct asp_report {
+    FILE *text, *json;
+    bool live; // text is a terminal: the step line is rewritten in place
+} asp_report;
+
+typedef struct asp_step_report {
+    int64_t step, steps, tokens; // of this step
+    double loss, grad_norm, lr, seconds;
+    int64_t exchanged_bytes, process_bytes;
+} asp_step_report;
+
+typedef struct asp_verify_report {
+    int64_t ranks;
+    double loss_1, loss_p, loss_rel;
+    const char *worst_grad; // name
+    double worst_grad_rel;
+    bool params_equal; // bit-equal on all ranks after the optimizer step
+    double loss_bound, grad_bound;
+    bool ok;
+} asp_verify_report;
+
+void asp_report_plan(const asp_report *r, const asp_plan *p, const asp_train_options *o,
+                     double compile_ms, int64_t max_seq);
+void asp_report_step(const asp_report *r, const asp_step_report *s);
+void asp_report_verify(const asp_report *r, const asp_verify_report *v);
+void asp_report_end(const asp_report *r, bool ok);
+
+// ---- planning
+// ------------------------------------------------------------------------------------
+
+// Plans the program at o->seq, or at the longest sequence that fits o->memory when that is 0.  Over
+// the budget: refused with the longest S that would fit.  out_seq, out_compile_ms may not be NULL.
+asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
+                          asp_plan **out_plan, int64_t *out_seq, double *out_compile_ms);
+// The longest S, a multiple of P, whose plan takes at most `memory` bytes a rank; 0 when none does.
+asp_status asp_train_longest(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
+                             int64_t memory, int64_t *out_seq);
+asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_t seq);
+
+// ---- parts of a step
+// -----------------------------------------------------------------------------
+
+// Fresh parameters from the seed, the same on every rank: normal(0, std), ones or zeros.
+void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64_t seed);
+// Parameters from safetensors under their names.
+asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, const char *path);
+// The batch of a step: windows of the stream chosen by (seed, step).  Labels are the tokens
+// themselves.
+asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_tokens *t,
+                                 uint64_t seed, int64_t step);
+
+// AdamW with decoupled weight decay (Loshchilov & Hutter 2019) on tensors of two or more
+// dimensions, after scaling gradients so that their global norm is at most clip (0: no clipping).
+// step counts from 0.  Returns the norm before clipping.
+typedef struct asp_adamw {
+    double lr, beta1, beta2, eps, weight_decay, clip;
+} asp_adamw;
+double asp_adamw_step(const asp_adamw *a, asp_rank *r, const asp_plan *p, asp_team *team,
+                      int64_t step);
+// Linear warmup, then cosine to a tenth.
+double asp_train_lr(const asp_train_options *o, int64_t step);
+
+// ---- checkpoints
+// ---------------------------------------------------------------------------------
+
+// folder/step-000040 with config.json, model.safetensors, optimizer.safetensors and state.json;
+// appears whole or not at all.
+asp_status asp_checkpoint_write(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_program *m,
+                                const asp_train_options *o, int64_t step, uint64_t data_hash);
+// The newest checkpoint of a folder that is whole.  Damaged ones are named on `warn` and passed
+// over.  *out_step: steps done.
+asp_status asp_checkpoint_read(asp_ctx *cx, asp_rank *r, const asp_plan *p,
+                               const asp_train_options *o, uint64_t data_hash, FILE *warn,
+                               int64_t *out_step);
+// Can a checkpoint be written there?  Makes the folder.
+asp_status asp_checkpoint_folder(asp_ctx *cx, const char *folder);
+
+// ---- whole commands
+// ------------------------------------------------------------------------------
+
+asp_status asp_train(asp_ctx *cx, const asp_train_options *o, const asp_report *report);
+// One step on 1 rank and on P: loss, every gradient, every parameter after the optimizer.
+// ASP_ERR_CHECK beyond the bound.
+asp_status asp_verify(asp_ctx *cx, const asp_train_options *o, const asp_report *report);
