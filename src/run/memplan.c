@@ -183,6 +183,19 @@ static void reuse_in_place(asp_planner *p)
     }
 }
 
+// What packing must never do; looked at where passes are verified too.
+static void check_no_overlap(const asp_block_life *b, uint32_t n, int64_t height)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        ASP_CHECK(b[i].offset >= 0 && b[i].offset + b[i].bytes <= height);
+        for (uint32_t j = 0; j < i; j++) {
+            bool together = b[i].first <= b[j].last && b[j].first <= b[i].last;
+            ASP_CHECK(!together || b[i].offset + b[i].bytes <= b[j].offset ||
+                      b[j].offset + b[j].bytes <= b[i].offset);
+        }
+    }
+}
+
 static asp_status lay_out_arena(asp_planner *p)
 {
     asp_plan *plan = p->plan;
@@ -197,6 +210,7 @@ static asp_status lay_out_arena(asp_planner *p)
     }
     asp_pack_result r;
     ASP_TRY(asp_pack(&p->scratch, blocks, n, plan->steps.n, &r));
+    if (p->cx->verify_each_pass) check_no_overlap(blocks, n, r.height);
     for (uint32_t i = 0; i < n; i++)
         p->storages.at[storage[i]].place = plan->arena_offset + blocks[i].offset;
     plan->report.arena_bytes = r.height;

@@ -1,8 +1,7 @@
 // What a step starts from: fresh or loaded parameters, and the batch.  Neighbours: train.h
 // (contract), base/philox.h. SPDX-License-Identifier: Apache-2.0
 #include "base/philox.h"
-#include "io/safetensors.h"
-#include "train/train.h"
+#include "train/train_int.h"
 
 #define CHUNK ((int64_t)1 << 14)
 #define DATA_STREAM UINT64_MAX // apart from the parameters' streams 0, 1, ...

@@ -1,0 +1,8 @@
+// Shared inside src/train only.  SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "io/safetensors.h"
+#include "train/train.h"
+
+// Every parameter's tensor of the plan, by name, into a slab.
+asp_status asp_train_load_slab(asp_ctx *cx, void *slab, const asp_plan *p, const asp_safetensors *s, const char *path);
