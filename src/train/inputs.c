@@ -10,7 +10,7 @@ typedef struct init_job {
     void *slab;
     asp_dtype dtype;
     const asp_plan_param *param;
-    uint64_t seed, stream;
+    asp_philox random;
     int kind; // 0: zeros, 1: ones, 2: normal
 } init_job;
 
@@ -20,8 +20,7 @@ static void init_main(void *arg, asp_worker *w)
     const asp_plan_param *p = j->param;
     for (int64_t c; (c = asp_team_next(w, asp_ceil_div(p->count, CHUNK))) >= 0;) {
         for (int64_t i = c * CHUNK; i < asp_min(p->count, (c + 1) * CHUNK); i++) {
-            double v = j->kind == 2 ? p->std * asp_random_normal(j->seed, j->stream, (uint64_t)i)
-                                    : j->kind;
+            double v = j->kind == 2 ? p->std * asp_philox_normal(j->random, (uint64_t)i) : j->kind;
             if (j->dtype == ASP_F64)
                 ((double *)j->slab)[p->offset + i] = v;
             else
@@ -36,7 +35,7 @@ void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64
         const asp_plan_param *a = asp_plan_get_param(p, i);
         int kind = strcmp(a->init, "normal") == 0 ? 2 : strcmp(a->init, "ones") == 0;
         init_job j = {
-            asp_rank_slab(r, ASP_SLAB_PARAM), asp_plan_dtype(p), a, seed, (uint64_t)i, kind};
+            asp_rank_slab(r, ASP_SLAB_PARAM), asp_plan_dtype(p), a, {seed, (uint64_t)i}, kind};
         asp_team_run(team, init_main, &j);
     }
 }
@@ -96,8 +95,9 @@ asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, co
         int64_t length = in->dim[in->rank - 1], batch = in->rank == 2 ? in->dim[0] : 1;
         int64_t *at = asp_rank_input(r, k);
         for (int64_t b = 0; b < batch; b++, at += length) {
-            double u = asp_random_uniform(seed, DATA_STREAM, (uint64_t)(step * batch + b));
-            int64_t start = (int64_t)(u * (double)(asp_tokens_count(t) - length + 1));
+            uint64_t starts = (uint64_t)(asp_tokens_count(t) - length + 1);
+            int64_t start = (int64_t)asp_philox_below((asp_philox){seed, DATA_STREAM},
+                                                      (uint64_t)(step * batch + b), starts);
             if (tokens) asp_tokens_window(t, start, length, at);
             for (int64_t i = 0; positions && i < length; i++) at[i] = i;
         }

@@ -48,10 +48,11 @@ typedef struct asp_verify_report {
     bool ok;
 } asp_verify_report;
 
-void asp_report_plan(const asp_report *r, const asp_plan *p, const asp_train_options *o,
-                     double compile_ms, int64_t max_seq);
 void asp_report_step(const asp_report *r, const asp_step_report *s);
 void asp_report_verify(const asp_report *r, const asp_verify_report *v);
+// predicted against measured: memory of the process, exchanged bytes of a step.
+void asp_report_summary(const asp_report *r, const asp_plan *p, double first_loss, double last_loss,
+                        int64_t process_bytes, int64_t exchanged_bytes);
 void asp_report_end(const asp_report *r, bool ok);
 
 // ---- planning
@@ -80,12 +81,12 @@ asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, co
 
 // AdamW with decoupled weight decay (Loshchilov & Hutter 2019) on tensors of two or more
 // dimensions, after scaling gradients so that their global norm is at most clip (0: no clipping).
-// step counts from 0.  Returns the norm before clipping.
+// step counts from 0.  *out_norm: before clipping.
 typedef struct asp_adamw {
     double lr, beta1, beta2, eps, weight_decay, clip;
 } asp_adamw;
-double asp_adamw_step(const asp_adamw *a, asp_rank *r, const asp_plan *p, asp_team *team,
-                      int64_t step);
+asp_status asp_adamw_step(asp_ctx *cx, const asp_adamw *a, asp_rank *r, const asp_plan *p,
+                          asp_team *team, int64_t step, double *out_norm);
 // Linear warmup, then cosine to a tenth.
 double asp_train_lr(const asp_train_options *o, int64_t step);
 

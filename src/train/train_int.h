@@ -5,4 +5,5 @@
 #include "train/train.h"
 
 // Every parameter's tensor of the plan, by name, into a slab.
-asp_status asp_train_load_slab(asp_ctx *cx, void *slab, const asp_plan *p, const asp_safetensors *s, const char *path);
+asp_status asp_train_load_slab(asp_ctx *cx, void *slab, const asp_plan *p, const asp_safetensors *s,
+                               const char *path);

@@ -1,0 +1,90 @@
+// A model from a path: config.json, a folder, graph text.  Neighbours: front.h (contract), llama.c,
+// io/.  SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
+#include "front/front.h"
+
+#define MAX_GRAPH_BYTES ((size_t)256 << 20)
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+// Token ids of a graph are below the height of the table that they look up.
+static int64_t vocab_of(const asp_graph *g)
+{
+    ASP_FOR_NODES (g, n) {
+        const asp_node_info *info = asp_node_at(g, n);
+        int64_t rows;
+        if (info->op == ASP_OP_embedding &&
+            asp_size_is_num(g, asp_val_type(g, info->in[1])->dim[0], &rows))
+            return rows;
+    }
+    return 0;
+}
+
+static asp_status load_graph(asp_ctx *cx, const char *path, asp_program *p)
+{
+    asp_arena a;
+    char *text = NULL;
+    size_t n = 0;
+    asp_arena_init(&a, cx);
+    asp_status s = asp_file_read(&a, path, MAX_GRAPH_BYTES, &text, &n);
+    if (s == ASP_OK) s = asp_graph_parse(cx, path, text, n, &p->graph);
+    asp_arena_fini(&a);
+    ASP_TRY(s);
+    s = asp_graph_typecheck(p->graph);
+    if (s < 0) {
+        asp_graph_destroy(p->graph);
+        return asp_note(cx, s, "%s", path);
+    }
+    p->vocab = vocab_of(p->graph);
+    return ASP_OK;
+}
+
+static asp_status load_config(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *p)
+{
+    ASP_TRY(asp_hf_config_read(cx, path, &p->config));
+    ASP_TRY_NOTE(cx, asp_front_llama(cx, &p->config, dtype, &p->graph), "%s", path);
+    p->has_config = true;
+    p->vocab = p->config.vocab;
+    return ASP_OK;
+}
+
+static asp_status load_folder(asp_ctx *cx, const char *folder, asp_dtype dtype, asp_program *p)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    ASP_TRY(load_config(cx, path, dtype, p));
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < ASP_COUNT_OF(weights); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, weights[i]);
+        if (asp_path_exists(path)) p->weights = asp_copy_str(&p->graph->arena, folder);
+    }
+    return ASP_OK;
+}
+
+asp_status asp_front_load(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *out_program)
+{
+    asp_program p = {0};
+    if (asp_path_is_folder(path))
+        ASP_TRY(load_folder(cx, path, dtype, &p));
+    else if (ends_with(path, ".ir"))
+        ASP_TRY(load_graph(cx, path, &p));
+    else if (ends_with(path, ".json"))
+        ASP_TRY(load_config(cx, path, dtype, &p));
+    else
+        return asp_fail(
+            cx, asp_path_exists(path) ? ASP_ERR_USAGE : ASP_ERR_IO,
+            "%s: a model is a config.json, a folder that holds one, or graph text named *.ir%s",
+            path, asp_path_exists(path) ? "" : "; there is no such file");
+    *out_program = p;
+    return ASP_OK;
+}
+
+void asp_program_fini(asp_program *p)
+{
+    asp_graph_destroy(p->graph);
+    *p = (asp_program){0};
+}

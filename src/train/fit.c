@@ -1,0 +1,124 @@
+// Does it fit, and what is the longest that does?  Neighbours: train.h (contract), run/compile.h
+// (plans), base/file.h (clock).
+//
+// The part of compilation that does not depend on S is done once; each trial reruns remat to memory
+// plan and executes nothing. Memory grows with S, so doubling and then bisection over multiples of
+// P find the longest sequence in about 20 plans. SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
+#include "train/train.h"
+
+#define MAX_SEQ (INT64_C(1) << 36)
+
+asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_t seq)
+{
+    return (asp_compile_options){.ranks = o->ranks,
+                                 .batch = o->batch,
+                                 .seq = seq,
+                                 .threads = o->threads,
+                                 .sp = o->sp,
+                                 .ac = o->ac,
+                                 .backend = o->comm,
+                                 .optimizer = true};
+}
+
+static asp_status rank_bytes(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
+                             int64_t seq, int64_t *out_bytes)
+{
+    asp_plan *plan;
+    asp_compile_options at = *o;
+    at.seq = seq;
+    ASP_TRY(asp_compile_plan(cx, joint, &at, NULL, &plan));
+    *out_bytes = asp_plan_get_report(plan)->rank_bytes;
+    asp_plan_destroy(plan);
+    return ASP_OK;
+}
+
+asp_status asp_train_longest(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
+                             int64_t memory, int64_t *out_seq)
+{
+    int64_t low = 0, high = 1, bytes; // in units of P: low fits, high does not
+    for (;; high *= 2) {
+        if (high * o->ranks > MAX_SEQ) break;
+        ASP_TRY(rank_bytes(cx, joint, o, high * o->ranks, &bytes));
+        if (bytes > memory) break;
+        low = high;
+    }
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        ASP_TRY(rank_bytes(cx, joint, o, middle * o->ranks, &bytes));
+        if (bytes <= memory)
+            low = middle;
+        else
+            high = middle;
+    }
+    *out_seq = low * o->ranks;
+    return ASP_OK;
+}
+
+static asp_status refuse(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *c,
+                         const asp_train_options *o, const asp_plan *plan)
+{
+    char need[32], have[32];
+    const asp_plan_report *r = asp_plan_get_report(plan);
+    int64_t longest;
+    asp_human_bytes(need, sizeof need, r->rank_bytes);
+    asp_human_bytes(have, sizeof have, o->memory);
+    ASP_TRY(asp_train_longest(cx, joint, c, o->memory, &longest));
+    if (longest == 0)
+        return asp_fail(cx, ASP_ERR_LIMIT,
+                        "--memory %s a rank is too little for any sequence: parameters, gradients "
+                        "and optimizer alone take %lld bytes; give more memory",
+                        have,
+                        (long long)(r->bytes_by_kind[ASP_MEM_PARAM] +
+                                    r->bytes_by_kind[ASP_MEM_GRAD] +
+                                    r->bytes_by_kind[ASP_MEM_OPTIMIZER]));
+    return asp_fail(cx, ASP_ERR_LIMIT,
+                    "--seq %lld takes %s a rank (peak at %s), but --memory is %s; the longest "
+                    "sequence that fits is --seq %lld, or use more ranks or --ac layer",
+                    (long long)c->seq, need, r->peak_at, have, (long long)longest);
+}
+
+static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_train_options *o,
+                             asp_plan **out_plan, int64_t *out_seq)
+{
+    asp_compile_options c = asp_train_compile_options(o, o->seq);
+    if (o->seq == 0) {
+        if (o->memory <= 0)
+            return asp_fail(cx, ASP_ERR_USAGE,
+                            "--seq max needs --memory BYTES: what a rank may take");
+        ASP_TRY(asp_train_longest(cx, joint, &c, o->memory, &c.seq));
+        if (c.seq == 0)
+            return asp_fail(cx, ASP_ERR_LIMIT,
+                            "--memory is too little for any sequence; give more memory, more ranks "
+                            "or --ac layer");
+    }
+    asp_plan *plan;
+    ASP_TRY(asp_compile_plan(cx, joint, &c, NULL, &plan));
+    if (o->memory > 0 && asp_plan_get_report(plan)->rank_bytes > o->memory) {
+        asp_status s = refuse(cx, joint, &c, o, plan);
+        asp_plan_destroy(plan);
+        return s;
+    }
+    *out_plan = plan;
+    *out_seq = c.seq;
+    return ASP_OK;
+}
+
+asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
+                          asp_plan **out_plan, int64_t *out_seq, double *out_compile_ms)
+{
+    double start = asp_seconds();
+    asp_compile_options c = asp_train_compile_options(o, o->seq);
+    if (o->seq > 0 && o->seq % o->ranks)
+        return asp_fail(
+            cx, ASP_ERR_USAGE,
+            "--seq %lld does not divide over %lld ranks; use --seq %lld, or fewer ranks",
+            (long long)o->seq, (long long)o->ranks,
+            (long long)asp_max(o->seq / o->ranks, 1) * (long long)o->ranks);
+    asp_graph *joint;
+    ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
+    asp_status s = plan_joint(cx, joint, o, out_plan, out_seq);
+    asp_graph_destroy(joint);
+    *out_compile_ms = (asp_seconds() - start) * 1e3;
+    return s;
+}
