@@ -1,0 +1,61 @@
+// autosp opt: passes on graph text.  Neighbours: cli.h, pass/pass.h, pass/golden.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
+#include "cli/cli.h"
+#include "pass/golden.h"
+
+#define MAX_TEXT_BYTES ((size_t)256 << 20)
+
+static asp_status run_golden(asp_arena *a, const asp_options *o, const char *file, const char *text,
+                             size_t n)
+{
+    asp_text actual;
+    asp_text_init(&actual, a);
+    asp_status s = asp_golden_run(a->cx, file, text, n, &actual);
+    if (o->update && s == ASP_ERR_CHECK)
+        return asp_file_write_whole(a->cx, file, actual.at, actual.n);
+    return s;
+}
+
+static asp_status run_passes(asp_arena *a, const asp_options *o, const char *file, const char *text,
+                             size_t n)
+{
+    asp_graph *g;
+    asp_text out;
+    asp_pass_options options = {.ranks = o->ranks,
+                                .sp = o->sp,
+                                .ac = o->ac,
+                                .dtype = o->dtype,
+                                .env = {.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2}};
+    asp_pass_trace trace = {.print_after = o->print_after, .text = &out};
+    asp_text_init(&out, a);
+    a->cx->verify_each_pass = true;
+    ASP_TRY(asp_graph_parse(a->cx, file, text, n, &g));
+    asp_status s = asp_graph_typecheck(g);
+    if (s == ASP_OK) s = asp_passes_run(a->cx, g, o->passes ? o->passes : "", &options, &trace);
+    if (s == ASP_OK && o->dot)
+        asp_graph_print_dot(g, &out);
+    else if (s == ASP_OK)
+        asp_graph_print(g, &out);
+    if (out.n) fwrite(out.at, 1, out.n, stdout);
+    asp_graph_destroy(g);
+    return s;
+}
+
+asp_status asp_command_opt(asp_ctx *cx, const asp_options *o)
+{
+    asp_arena a;
+    asp_status s =
+        o->n_files ? ASP_OK
+                   : asp_fail(cx, ASP_ERR_USAGE, "no file; autosp opt --passes=lower,grad FILE.ir");
+    asp_arena_init(&a, cx);
+    for (int i = 0; s == ASP_OK && i < o->n_files; i++) {
+        char *text = NULL;
+        size_t n = 0;
+        s = asp_file_read(&a, o->files[i], MAX_TEXT_BYTES, &text, &n);
+        if (s == ASP_OK)
+            s = (o->test || o->update ? run_golden : run_passes)(&a, o, o->files[i], text, n);
+    }
+    asp_arena_fini(&a);
+    return s;
+}

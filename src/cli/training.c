@@ -1,0 +1,48 @@
+// autosp train, verify, plan.  Neighbours: cli.h, train/train.h.  SPDX-License-Identifier:
+// Apache-2.0
+#include "cli/cli.h"
+
+typedef asp_status job_fn(asp_ctx *cx, const asp_train_options *o, const asp_report *report);
+
+static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job)
+{
+    asp_train_options t;
+    asp_report r;
+    ASP_TRY(asp_options_train(cx, o, &t));
+    ASP_TRY(asp_report_open(cx, o, &r));
+    asp_status s = job(cx, &t, &r);
+    asp_ctx closing = *cx;
+    asp_status closed = asp_report_close(s < 0 ? &closing : cx, &r);
+    return s < 0 ? s : closed;
+}
+
+asp_status asp_command_train(asp_ctx *cx, const asp_options *o)
+{
+    return with_report(cx, o, asp_train);
+}
+asp_status asp_command_verify(asp_ctx *cx, const asp_options *o)
+{
+    return with_report(cx, o, asp_verify);
+}
+
+static asp_status plan_only(asp_ctx *cx, const asp_train_options *o, const asp_report *report)
+{
+    asp_program program;
+    asp_plan *plan;
+    int64_t seq;
+    double ms;
+    ASP_TRY(asp_front_load(cx, o->model, o->dtype, &program));
+    asp_status s = asp_train_plan(cx, program.graph, o, &plan, &seq, &ms);
+    if (s == ASP_OK) {
+        asp_report_plan(report, plan, o, seq, ms, o->seq == 0 ? seq : 0);
+        asp_plan_destroy(plan);
+    }
+    asp_report_end(report, s == ASP_OK);
+    asp_program_fini(&program);
+    return s;
+}
+
+asp_status asp_command_plan(asp_ctx *cx, const asp_options *o)
+{
+    return with_report(cx, o, plan_only);
+}

@@ -1,0 +1,167 @@
+// The training loop of one run: load, plan, start the ranks, step.  Neighbours: train.h (contract),
+// checkpoint.c, adamw.c, inputs.c. SPDX-License-Identifier: Apache-2.0
+#include "train/train_int.h"
+
+#include <math.h>
+
+typedef struct loop {
+    const asp_train_options *o;
+    const asp_report *report;
+    asp_program program;
+    asp_tokens *tokens;
+    asp_plan *plan;
+    uint64_t data_hash;
+    int64_t seq;
+    double compile_ms;
+    bool speaks;         // rank 0 runs in this process
+    int64_t anon_before; // of the process, before ranks allocate
+    double first_loss, last_loss;
+    int64_t process_bytes, exchanged_bytes; // measured: growth after the first step; of one step
+} loop;
+
+static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx,
+                        int64_t *out_step)
+{
+    *out_step = 0;
+    ASP_TRY(asp_comm_agree(comm, "the step program", asp_plan_hash(l->plan)));
+    ASP_TRY(asp_comm_agree(comm, "the training data", l->data_hash));
+    if (l->o->resume)
+        return asp_checkpoint_read(cx, r, l->plan, l->o, l->data_hash,
+                                   asp_comm_rank(comm) == 0 ? stderr : NULL, out_step);
+    if (l->program.weights) return asp_train_load_weights(cx, r, l->plan, l->program.weights);
+    asp_train_initialise(r, l->plan, team, (uint64_t)l->o->seed);
+    return ASP_OK;
+}
+
+static int64_t bytes_so_far(const asp_comm *comm)
+{
+    asp_comm_counts c = asp_comm_counted(comm);
+    int64_t sum = 0;
+    for (int i = 0; i < ASP_COMM_OP_COUNT; i++) sum += c.bytes[i];
+    return sum;
+}
+
+static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx,
+                           int64_t step)
+{
+    const asp_train_options *o = l->o;
+    asp_adamw a = {.lr = asp_train_lr(o, step),
+                   .beta1 = 0.9,
+                   .beta2 = 0.95,
+                   .eps = 1e-8,
+                   .weight_decay = o->weight_decay,
+                   .clip = o->clip};
+    double began = asp_seconds(), loss = NAN, norm;
+    int64_t exchanged = bytes_so_far(comm);
+    ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, step));
+    ASP_TRY(asp_rank_step(r, &loss));
+    exchanged = bytes_so_far(comm) - exchanged;
+    ASP_TRY(asp_adamw_step(cx, &a, r, l->plan, team, step, &norm));
+    ASP_TRY(asp_comm_barrier(comm)); // all memory of the process is in use now
+    if (asp_comm_rank(comm) != 0) return ASP_OK;
+    if (l->process_bytes == 0) {
+        l->process_bytes = asp_process_anon_bytes() - l->anon_before;
+        l->first_loss = loss;
+    }
+    l->last_loss = loss;
+    l->exchanged_bytes = exchanged;
+    const asp_plan_input *in = asp_plan_get_input(l->plan, 0);
+    asp_step_report s = {.step = step + 1,
+                         .steps = o->steps,
+                         .tokens = in->bytes / asp_dtypes[in->dtype].bytes,
+                         .loss = loss,
+                         .grad_norm = norm,
+                         .lr = a.lr,
+                         .seconds = asp_seconds() - began,
+                         .exchanged_bytes = exchanged,
+                         .process_bytes = asp_process_anon_bytes() - l->anon_before};
+    asp_report_step(l->report, &s);
+    if (!isfinite(loss) || !isfinite(norm))
+        return asp_fail(cx, ASP_ERR_CHECK,
+                        "step %lld: the loss is %g and the gradient norm %g; lower --lr, raise "
+                        "--warmup, or clip with --clip 1",
+                        (long long)step + 1, loss, norm);
+    return ASP_OK;
+}
+
+static asp_status steps(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx)
+{
+    const asp_train_options *o = l->o;
+    int64_t step;
+    ASP_TRY(start(l, r, team, comm, cx, &step));
+    for (; step < o->steps; step++) {
+        asp_rank_trace(r, o->profile && step == o->steps - 1);
+        ASP_TRY(one_step(l, r, team, comm, cx, step));
+        bool due = step + 1 == o->steps ||
+                   (o->checkpoint_every > 0 && (step + 1) % o->checkpoint_every == 0);
+        if (o->out && due && asp_comm_rank(comm) == 0)
+            ASP_TRY(asp_checkpoint_write(cx, r, l->plan, &l->program, o, step + 1, l->data_hash));
+    }
+    return ASP_OK;
+}
+
+static void print_profile(const loop *l, asp_rank *r, asp_ctx *cx)
+{
+    asp_arena a;
+    asp_text t;
+    asp_arena_init(&a, cx);
+    asp_text_init(&t, &a);
+    asp_rank_print_profile(r, &t);
+    if (l->report->text && t.n) fprintf(l->report->text, "profile   rank 0, last step\n%s", t.at);
+    asp_arena_fini(&a);
+}
+
+static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
+{
+    loop *l = arg;
+    asp_team *team;
+    asp_rank *r;
+    int first_cpu =
+        asp_comm_kind(comm) == ASP_COMM_thread ? asp_comm_rank(comm) * l->o->threads : -1;
+    if (asp_comm_rank(comm) == 0) {
+        l->speaks = true;
+        asp_report_plan(l->report, l->plan, l->o, l->seq, l->compile_ms,
+                        l->o->seq == 0 ? l->seq : 0);
+        l->anon_before = asp_process_anon_bytes();
+    }
+    ASP_TRY(asp_comm_barrier(comm)); // nobody allocates before memory was looked at
+    ASP_TRY(asp_team_create(cx, l->o->threads, first_cpu, &team));
+    asp_status s = asp_rank_create(cx, l->plan, comm, team, &r);
+    if (s == ASP_OK) {
+        s = steps(l, r, team, comm, cx);
+        if (s == ASP_OK && l->o->profile && asp_comm_rank(comm) == 0) print_profile(l, r, cx);
+        asp_rank_destroy(r);
+    }
+    asp_team_destroy(team);
+    return s;
+}
+
+static asp_status run(asp_ctx *cx, loop *l)
+{
+    const asp_train_options *o = l->o;
+    ASP_TRY(asp_front_load(cx, o->model, o->dtype, &l->program));
+    ASP_TRY(asp_train_plan(cx, l->program.graph, o, &l->plan, &l->seq, &l->compile_ms));
+    ASP_TRY(asp_tokens_open(cx, o->data, o->n_data, l->seq,
+                            l->program.vocab ? l->program.vocab : INT64_MAX, &l->tokens));
+    if (o->out && !(o->resume && strcmp(o->out, o->resume) == 0))
+        ASP_TRY(asp_checkpoint_folder(cx, o->out));
+    if (o->resume && !asp_path_is_folder(o->resume))
+        return asp_fail(cx, ASP_ERR_INPUT, "--resume %s is not a folder", o->resume);
+    l->data_hash = asp_tokens_hash(l->tokens);
+    ASP_TRY(asp_ranks_run(cx, o->comm, (int)o->ranks, rank_main, l));
+    if (l->speaks)
+        asp_report_summary(l->report, l->plan, l->first_loss, l->last_loss, l->process_bytes,
+                           l->exchanged_bytes);
+    return ASP_OK;
+}
+
+asp_status asp_train(asp_ctx *cx, const asp_train_options *o, const asp_report *report)
+{
+    loop l = {.o = o, .report = report};
+    asp_status s = run(cx, &l);
+    if (l.speaks || s < 0) asp_report_end(report, s == ASP_OK);
+    asp_plan_destroy(l.plan);
+    asp_tokens_close(l.tokens);
+    asp_program_fini(&l.program);
+    return s;
+}

@@ -1,0 +1,159 @@
+// Verification: the user's own program for one step on 1 rank and on P, loss, every gradient, every
+// parameter after the optimizer. Neighbours: train.h (contract), loop.c (the same parts in a run).
+// SPDX-License-Identifier: Apache-2.0
+#include "train/train_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define ASP_VERIFY_MAX_RANKS 1024
+
+typedef struct side {
+    const asp_train_options *o;
+    const asp_program *program;
+    const asp_tokens *tokens;
+    asp_plan *plan;
+    double loss;
+    double *gradients; // slab_count, rank 0's; owned
+    bool params_equal; // set by rank 0
+} side;
+
+static asp_status take_step(side *d, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx)
+{
+    const asp_train_options *o = d->o;
+    asp_adamw a = {.lr = o->lr,
+                   .beta1 = 0.9,
+                   .beta2 = 0.95,
+                   .eps = 1e-8,
+                   .weight_decay = o->weight_decay,
+                   .clip = o->clip};
+    double loss = NAN, norm;
+    int64_t n = asp_plan_slab_count(d->plan), size = asp_dtypes[asp_plan_dtype(d->plan)].bytes;
+    if (d->program->weights)
+        ASP_TRY(asp_train_load_weights(cx, r, d->plan, d->program->weights));
+    else
+        asp_train_initialise(r, d->plan, team, (uint64_t)o->seed);
+    ASP_TRY(asp_train_fill_inputs(cx, r, d->plan, d->tokens, (uint64_t)o->seed, 0));
+    ASP_TRY(asp_rank_step(r, &loss));
+    const void *g = asp_rank_slab(r, ASP_SLAB_GRAD);
+    for (int64_t i = 0; asp_comm_rank(comm) == 0 && i < n; i++)
+        d->gradients[i] = asp_plan_dtype(d->plan) == ASP_F64 ? ((const double *)g)[i]
+                                                             : (double)((const float *)g)[i];
+    ASP_TRY(asp_adamw_step(cx, &a, r, d->plan, team, 0, &norm));
+    uint64_t mine = asp_hash(asp_rank_slab(r, ASP_SLAB_PARAM), (size_t)(n * size), 0),
+             all[ASP_VERIFY_MAX_RANKS];
+    ASP_TRY(asp_comm_all_gather(comm, team, &mine, sizeof mine, all));
+    if (asp_comm_rank(comm) != 0) return ASP_OK;
+    d->loss = loss;
+    d->params_equal = true;
+    for (int i = 1; i < asp_comm_ranks(comm); i++) d->params_equal &= all[i] == all[0];
+    return ASP_OK;
+}
+
+static asp_status side_main(void *arg, asp_comm *comm, asp_ctx *cx)
+{
+    side *d = arg;
+    asp_team *team;
+    asp_rank *r;
+    ASP_TRY(asp_team_create(cx, d->o->threads, -1, &team));
+    asp_status s = asp_rank_create(cx, d->plan, comm, team, &r);
+    if (s == ASP_OK) {
+        s = take_step(d, r, team, comm, cx);
+        asp_rank_destroy(r);
+    }
+    asp_team_destroy(team);
+    return s;
+}
+
+static asp_status run_side(asp_ctx *cx, side *d, const asp_graph *module, int64_t seq)
+{
+    asp_train_options o = *d->o;
+    int64_t at;
+    double ms;
+    o.seq = seq;
+    o.memory = 0;
+    d->o = &o;
+    ASP_TRY(asp_train_plan(cx, module, &o, &d->plan, &at, &ms));
+    d->gradients = calloc((size_t)asp_plan_slab_count(d->plan), sizeof *d->gradients);
+    if (!d->gradients) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a copy of the gradients");
+    return asp_ranks_run(cx, ASP_COMM_thread, (int)o.ranks, side_main, d);
+}
+
+static double norm(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (a[i] - (b ? b[i] : 0)) * (a[i] - (b ? b[i] : 0));
+    return sqrt(sum);
+}
+
+// The error of a parameter's gradient is measured against its norm, or 1 % of the norm of all where
+// that is larger.
+static void compare(const side *one, const side *many, asp_verify_report *v)
+{
+    double all = norm(one->gradients, NULL, asp_plan_slab_count(one->plan));
+    v->worst_grad = "";
+    for (int i = 0; i < asp_plan_n_params(one->plan); i++) {
+        const asp_plan_param *p = asp_plan_get_param(one->plan, i);
+        const double *x = one->gradients + p->offset, *y = many->gradients + p->offset;
+        double error = norm(x, y, p->count), scale = fmax(norm(x, NULL, p->count), 0.01 * all);
+        double relative = scale > 0 ? error / scale : error;
+        if (i > 0 && relative <= v->worst_grad_rel) continue;
+        v->worst_grad = p->name;
+        v->worst_grad_rel = relative;
+    }
+    bool f64 = asp_plan_dtype(one->plan) == ASP_F64;
+    v->loss_1 = one->loss;
+    v->loss_p = many->loss;
+    bool both_nan = isnan(one->loss) && isnan(many->loss);
+    v->loss_rel = both_nan ? 0 : fabs(one->loss - many->loss) / fmax(fabs(one->loss), 1e-300);
+    v->loss_bound = f64 ? 1e-12 : 1e-6;
+    v->grad_bound = f64 ? 1e-11 : 1e-5;
+    v->params_equal = many->params_equal;
+    v->ok = v->loss_rel <= v->loss_bound && v->worst_grad_rel <= v->grad_bound && v->params_equal;
+}
+
+static asp_status verify(asp_ctx *cx, const asp_train_options *o, const asp_report *report,
+                         asp_program *program, asp_tokens **tokens, side *one, side *many)
+{
+    asp_train_options alone = *o;
+    alone.ranks = 1;
+    alone.threads = (int)asp_min(o->threads * o->ranks, 64);
+    if (o->ranks > ASP_VERIFY_MAX_RANKS)
+        return asp_fail(cx, ASP_ERR_USAGE, "verify runs at most %d ranks in one process",
+                        ASP_VERIFY_MAX_RANKS);
+    if (o->seq == 0)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "verify needs --seq N: it runs the program on one rank too");
+    ASP_TRY(asp_front_load(cx, o->model, o->dtype, program));
+    ASP_TRY(asp_tokens_open(cx, o->data, o->n_data, o->seq,
+                            program->vocab ? program->vocab : INT64_MAX, tokens));
+    *one = (side){.o = &alone, .program = program, .tokens = *tokens};
+    *many = (side){.o = o, .program = program, .tokens = *tokens};
+    ASP_TRY(run_side(cx, many, program->graph, o->seq));
+    ASP_TRY(run_side(cx, one, program->graph, o->seq));
+    asp_verify_report v = {.ranks = o->ranks};
+    compare(one, many, &v);
+    asp_report_verify(report, &v);
+    if (v.ok) return ASP_OK;
+    return asp_fail(cx, ASP_ERR_CHECK,
+                    "%lld ranks do not give what 1 rank gives: loss differs by %.2e (bound %.0e), "
+                    "the gradient of %s by %.2e (bound %.0e)",
+                    (long long)o->ranks, v.loss_rel, v.loss_bound, v.worst_grad, v.worst_grad_rel,
+                    v.grad_bound);
+}
+
+asp_status asp_verify(asp_ctx *cx, const asp_train_options *o, const asp_report *report)
+{
+    asp_program program = {0};
+    asp_tokens *tokens = NULL;
+    side one = {0}, many = {0};
+    asp_status s = verify(cx, o, report, &program, &tokens, &one, &many);
+    asp_report_end(report, s == ASP_OK);
+    free(one.gradients);
+    free(many.gradients);
+    asp_plan_destroy(one.plan);
+    asp_plan_destroy(many.plan);
+    asp_tokens_close(tokens);
+    asp_program_fini(&program);
+    return s;
+}
