@@ -5,6 +5,7 @@
 #include "cost/cost.h"
 #include "kern/probe.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -109,8 +110,8 @@ static asp_status measure(asp_ctx *cx, float *x, asp_machine *m)
     m->fma_gflops = asp_probe_fma(asp_isa_best());
     ASP_TRY(gemm_rate(cx, x, &gemm));
     ASP_TRY(attention_rate(cx, x, &attention));
-    m->gemm_fraction = asp_min((int64_t)(1e4 * gemm / m->fma_gflops), 10000) / 1e4;
-    m->attention_fraction = asp_min((int64_t)(1e4 * attention / m->fma_gflops), 10000) / 1e4;
+    m->gemm_fraction = fmin(gemm / m->fma_gflops, 1);
+    m->attention_fraction = fmin(attention / m->fma_gflops, 1);
     m->triad_gbs = asp_probe_triad(x, x + TRIAD_FLOATS, x + 2 * TRIAD_FLOATS, TRIAD_FLOATS);
     ASP_TRY(asp_ranks_run(cx, ASP_COMM_thread, 2, exchange_main, &exchange));
     m->exchange_gbs = exchange.gbs;

@@ -48,6 +48,9 @@ typedef struct asp_verify_report {
     bool ok;
 } asp_verify_report;
 
+// max_seq: 0 where it was not asked for.
+void asp_report_plan(const asp_report *r, const asp_plan *p, const asp_train_options *o,
+                     int64_t seq, double compile_ms, int64_t max_seq);
 void asp_report_step(const asp_report *r, const asp_step_report *s);
 void asp_report_verify(const asp_report *r, const asp_verify_report *v);
 // predicted against measured: memory of the process, exchanged bytes of a step.
