@@ -8,6 +8,7 @@
 #include "train/train.h"
 
 #define MAX_SEQ (INT64_C(1) << 36)
+#define NOMINAL_SEQ 4096
 
 asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_t seq)
 {
@@ -115,6 +116,7 @@ asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_
             "--seq %lld does not divide over %lld ranks; use --seq %lld, or fewer ranks",
             (long long)o->seq, (long long)o->ranks,
             (long long)asp_max(o->seq / o->ranks, 1) * (long long)o->ranks);
+    if (c.seq == 0) c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
     asp_graph *joint;
     ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
     asp_status s = plan_joint(cx, joint, o, out_plan, out_seq);
