@@ -116,7 +116,8 @@ asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_
             "--seq %lld does not divide over %lld ranks; use --seq %lld, or fewer ranks",
             (long long)o->seq, (long long)o->ranks,
             (long long)asp_max(o->seq / o->ranks, 1) * (long long)o->ranks);
-    if (c.seq == 0) c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
+    if (c.seq == 0)
+        c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
     asp_graph *joint;
     ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
     asp_status s = plan_joint(cx, joint, o, out_plan, out_seq);
