@@ -16,7 +16,7 @@ endif()
 
 # The memory a process takes against the plan (Linux; sanitizers have memory of their own).
 if(TARGET bench_memory AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ASP_SANITIZE)
-  foreach(run "8192;1;none" "16384;1;sac" "8192;2;sac" "8192;4;layer")
+  foreach(run "512;1;none;2;4;16" "512;1;sac;2;4;32" "512;2;sac;2;4;16" "256;4;layer;1;4;48")
     string(REPLACE ";" "." name "${run}")
     add_test(NAME run.memory.${name} COMMAND bench_memory ${run})
   endforeach()
