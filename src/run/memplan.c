@@ -159,27 +159,57 @@ static void find_lives(asp_planner *p)
         p->storages.at[p->storage_of[p->g->outputs.at[i].val.i]].last = p->plan->steps.n - 1;
 }
 
-// d(logits) may take the place of the logits, the largest values there are, when nothing reads
-// those later.
+uint32_t asp_planner_home(const asp_planner *p, uint32_t storage)
+{
+    while (p->storages.at[storage].moved) storage = p->storages.at[storage].moved;
+    return storage;
+}
+
+static bool allows(const asp_step *s, int result, int operand)
+{
+    if (s->kind == ASP_STEP_ROWS) return asp_rowprog_may_overwrite(s->program, result, operand);
+    return s->overwrites == operand && s->call->n_in == result;
+}
+
+// Place k of a step makes its storage; may it take the memory of the operand at place j, which dies
+// here?  All places in that memory must be operands that allow it.
+static bool may_take(const asp_planner *p, uint32_t step, const uint32_t *storages, int k, int j)
+{
+    const asp_step *s = &p->plan->steps.at[step];
+    uint32_t in = asp_planner_home(p, storages[j]);
+    const asp_storage *x = &p->storages.at[in], *y = &p->storages.at[storages[k]];
+    if (x->kind != ASP_MEM_ACTIVATION || x->first == step || x->last != step ||
+        x->bytes != y->bytes)
+        return false;
+    for (int i = 0; i < s->n_places; i++) {
+        if (asp_planner_home(p, storages[i]) != in) continue;
+        bool operand = p->storages.at[storages[i]].first < step;
+        if (!operand || !allows(s, k, i)) return false;
+    }
+    return true;
+}
+
+// Results take the memory of operands of the same size that die with the step, where its kernel
+// allows that: d(logits) that of the logits, the results of SwiGLU's derivative that of its
+// operands.
 static void reuse_in_place(asp_planner *p)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < p->plan->steps.n; i++) {
-        asp_step *s = &p->plan->steps.at[i];
+        const asp_step *s = &p->plan->steps.at[i];
         if (s->places) continue;
-        uint32_t *storages = &p->step_storage.at[at];
+        const uint32_t *storages = &p->step_storage.at[at];
         at += (uint32_t)s->n_places;
-        if (strcmp(s->op, asp_ops[ASP_OP_nll_grad].name) != 0) continue;
-        asp_storage *x = &p->storages.at[storages[0]], *y = &p->storages.at[storages[4]];
-        if (x->kind != ASP_MEM_ACTIVATION || y->kind != ASP_MEM_ACTIVATION || x->last != i ||
-            x->bytes != y->bytes)
-            continue;
-        x->last = y->last;
-        for (uint32_t k = 0; k < p->step_storage.n; k++)
-            if (p->step_storage.at[k] == storages[4] && &p->step_storage.at[k] != &storages[4])
-                p->step_storage.at[k] = storages[0];
-        y->lives = false;
-        storages[4] = storages[0];
+        for (int k = 0; k < s->n_places; k++) {
+            asp_storage *y = &p->storages.at[storages[k]];
+            if (y->kind != ASP_MEM_ACTIVATION || y->first != i || y->moved) continue;
+            for (int j = 0; j < s->n_places && !y->moved; j++)
+                if (j != k && may_take(p, i, storages, k, j))
+                    y->moved = asp_planner_home(p, storages[j]);
+            if (!y->moved) continue;
+            p->storages.at[y->moved].last = y->last;
+            y->lives = false;
+        }
     }
 }
 
@@ -247,7 +277,7 @@ static void resolve_places(asp_planner *p)
         if (s->places) continue;
         s->places = ASP_NEW_ARRAY(&p->plan->arena, int64_t, s->n_places);
         for (int k = 0; k < s->n_places; k++, at++) {
-            s->places[k] = p->storages.at[p->step_storage.at[at]].place;
+            s->places[k] = p->storages.at[asp_planner_home(p, p->step_storage.at[at])].place;
             ASP_CHECK(s->places[k] >= 0);
         }
     }

@@ -63,7 +63,8 @@ static asp_status make(asp_planner *p)
     ASP_TRY(asp_planner_place(p));
     for (uint32_t i = 0; i < p->g->outputs.n; i++)
         if (strcmp(p->g->outputs.at[i].name, "loss") == 0)
-            p->plan->loss = p->storages.at[p->storage_of[p->g->outputs.at[i].val.i]].place;
+            p->plan->loss =
+                p->storages.at[asp_planner_home(p, p->storage_of[p->g->outputs.at[i].val.i])].place;
     fill_report(p->plan);
     return ASP_OK;
 }

@@ -26,18 +26,21 @@ asp_status asp_planner_tensor(asp_planner *p, asp_val v, asp_tensor *out_tensor)
     return ASP_OK;
 }
 
-static asp_step *new_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op)
+asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
     asp_arena *a = &p->plan->arena;
-    ASP_PUSH(
-        a, &p->plan->steps,
-        (asp_step){.kind = kind, .op = op, .loc = asp_copy_str(a, info->loc), .work = ASP_NOWHERE});
+    ASP_PUSH(a, &p->plan->steps,
+             (asp_step){.kind = kind,
+                        .op = op,
+                        .loc = asp_copy_str(a, info->loc),
+                        .work = ASP_NOWHERE,
+                        .overwrites = -1});
     ASP_PUSH(&p->scratch, &p->step_work, 0);
     return &p->plan->steps.at[p->plan->steps.n - 1];
 }
 
-static void add_place(asp_planner *p, asp_step *s, asp_val v)
+void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v)
 {
     ASP_CHECK(p->storage_of[v.i]);
     ASP_PUSH(&p->scratch, &p->step_storage, p->storage_of[v.i]);
@@ -92,11 +95,12 @@ static double flops_of(asp_op op, const asp_kcall *k)
 static void add_operands(asp_planner *p, asp_step *s, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
-    for (uint32_t i = 0; i < info->n_in; i++) add_place(p, s, info->in[i]);
-    for (uint32_t i = 0; i < info->n_out; i++) add_place(p, s, asp_node_result(p->g, n, i));
+    for (uint32_t i = 0; i < info->n_in; i++) asp_planner_add_place(p, s, info->in[i]);
+    for (uint32_t i = 0; i < info->n_out; i++)
+        asp_planner_add_place(p, s, asp_node_result(p->g, n, i));
 }
 
-static void add_work(asp_planner *p, asp_step *s, int64_t bytes)
+void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes)
 {
     if (bytes <= 0) return;
     uint32_t step = p->plan->steps.n - 1;
@@ -112,19 +116,27 @@ static void add_work(asp_planner *p, asp_step *s, int64_t bytes)
     p->step_work.at[step] = p->storages.n - 1;
 }
 
+// Kernels, beside row programs, that may write their result over the operand of the same shape.
+static int overwrites(asp_op op)
+{
+    return op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ? 0 : -1;
+}
+
 static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)
 {
     asp_op op = asp_node_at(p->g, n)->op;
     bool all_to_all = op == ASP_OP_all_to_all;
-    asp_step *s =
-        new_step(p, all_to_all ? ASP_STEP_ALL_TO_ALL : ASP_STEP_ALL_REDUCE, n, asp_ops[op].name);
+    asp_step *s = asp_planner_add_step(p, all_to_all ? ASP_STEP_ALL_TO_ALL : ASP_STEP_ALL_REDUCE, n,
+                                       asp_ops[op].name);
     s->call = call;
+    s->overwrites = overwrites(op);
     add_operands(p, s, n);
-    add_work(p, s,
-             asp_comm_work_bytes(p->plan->options.backend,
-                                 all_to_all ? ASP_COMM_all_to_all : ASP_COMM_all_reduce,
-                                 asp_tensor_count(&call->in[0]),
-                                 asp_dtypes[call->in[0].dtype].bytes, (int)p->plan->ranks));
+    asp_planner_add_work(p, s,
+                         asp_comm_work_bytes(p->plan->options.backend,
+                                             all_to_all ? ASP_COMM_all_to_all : ASP_COMM_all_reduce,
+                                             asp_tensor_count(&call->in[0]),
+                                             asp_dtypes[call->in[0].dtype].bytes,
+                                             (int)p->plan->ranks));
     return ASP_OK;
 }
 
@@ -137,14 +149,15 @@ static asp_status add_single(asp_planner *p, asp_node n)
     asp_rowdesc d;
     ASP_TRY(call_of(p, n, &call));
     if (asp_op_has(op, ASP_COLLECTIVE)) return add_exchange(p, n, call);
-    asp_step *s = new_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
+    asp_step *s = asp_planner_add_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
     s->call = call;
     s->flops = flops_of(op, call);
+    s->overwrites = overwrites(op);
     add_operands(p, s, n);
     if (asp_rowdesc_wrap(&p->scratch, op, call, &d)) {
         s->kind = ASP_STEP_ROWS;
         s->program = asp_rowprog_build(&p->plan->arena, &d, asp_isa_best());
-        add_work(p, s, asp_rowprog_work_bytes(s->program, p->plan->options.threads));
+        asp_planner_add_work(p, s, asp_rowprog_work_bytes(s->program, p->plan->options.threads));
         return ASP_OK;
     }
     const asp_kern_row *row = asp_kern_choose(op, call->n_out ? call->out[0].dtype : ASP_F32);
@@ -152,87 +165,7 @@ static asp_status add_single(asp_planner *p, asp_node n)
     s->fn = row->fn;
     ASP_TRY(asp_kern_prepare(p->cx, &p->plan->arena, row, p->plan->options.gemm,
                              p->plan->options.threads, call));
-    add_work(p, s, call->work_bytes);
-    return ASP_OK;
-}
-
-// ---- row programs
-// --------------------------------------------------------------------------------
-
-typedef struct row_builder {
-    asp_planner *p;
-    asp_type domain;
-    asp_step *step;
-    asp_map index_of; // value -> index in vals
-    ASP_VEC(asp_rowval) vals;
-    ASP_VEC(asp_rowinstr) ops;
-} row_builder;
-
-static int row_value(row_builder *b, asp_val v)
-{
-    bool added;
-    uint32_t i = asp_map_add(&b->index_of, &v.i, sizeof v.i, &added);
-    if (!added) return (int)i;
-    asp_rowval r = {.slot = -1};
-    ASP_CHECK(asp_row_kind(b->p->g, &b->domain, asp_val_type(b->p->g, v), &r.kind));
-    if (b->p->storage_of[v.i]) {
-        r.slot = b->step->n_places;
-        add_place(b->p, b->step, v);
-    }
-    ASP_PUSH(&b->p->scratch, &b->vals, r);
-    return (int)i;
-}
-
-static void row_instr(row_builder *b, asp_node n)
-{
-    const asp_node_info *info = asp_node_at(b->p->g, n);
-    asp_rowinstr r = {.op = ASP_ROWOP_copy};
-    switch (asp_row_member_of(b->p->g, n)) {
-    case ASP_MEMBER_POINTWISE:
-        asp_rowop_of(info->op, &r.op);
-        break; // expand is no row op: it stays a copy
-    case ASP_MEMBER_SUM_COLS: r.op = ASP_ROWOP_sum_cols; break;
-    case ASP_MEMBER_SUM_ROWS: r.op = ASP_ROWOP_sum_rows; break;
-    case ASP_MEMBER_NO: ASP_CHECK(false); // a node of a group is a member
-    }
-    if (info->op == ASP_OP_add_scalar || info->op == ASP_OP_mul_scalar)
-        r.value = ((const asp_scalar_attr *)info->attr)->value;
-    for (uint32_t i = 0; i < info->n_in; i++) r.in[i] = row_value(b, info->in[i]);
-    r.out = row_value(b, info->first);
-    ASP_PUSH(&b->p->scratch, &b->ops, r);
-}
-
-// The nodes from first on that share its group; returns the node behind them.
-static asp_status add_group(asp_planner *p, asp_node first, asp_node *out_next)
-{
-    uint32_t group = asp_node_at(p->g, first)->group;
-    row_builder b = {.p = p};
-    asp_map_init(&b.index_of, &p->scratch);
-    asp_node n = first;
-    ASP_CHECK(asp_row_domain(p->g, first, &b.domain));
-    for (; n.i && asp_node_at(p->g, n)->group == group; n = asp_node_at(p->g, n)->next) {
-        asp_type own;
-        ASP_CHECK(asp_row_domain(p->g, n, &own) && asp_row_join(p->g, &b.domain, &own, &b.domain));
-    }
-    *out_next = n;
-    b.step = new_step(p, ASP_STEP_ROWS, first, "rows");
-    for (n = first; n.i != out_next->i; n = asp_node_at(p->g, n)->next) row_instr(&b, n);
-    asp_rowdesc d = {.rows = 1,
-                     .n_slots = b.step->n_places,
-                     .n_vals = (int)b.vals.n,
-                     .n_ops = (int)b.ops.n,
-                     .vals = b.vals.at,
-                     .ops = b.ops.at};
-    for (uint32_t i = 0; i < b.domain.rank; i++) {
-        int64_t size;
-        ASP_TRY(asp_size_eval(p->g, b.domain.dim[i], &p->plan->options.env, &size));
-        if (i + 1 < b.domain.rank)
-            d.rows *= size;
-        else
-            d.cols = size;
-    }
-    b.step->program = asp_rowprog_build(&p->plan->arena, &d, asp_isa_best());
-    add_work(p, b.step, asp_rowprog_work_bytes(b.step->program, p->plan->options.threads));
+    asp_planner_add_work(p, s, call->work_bytes);
     return ASP_OK;
 }
 
@@ -256,15 +189,16 @@ static void add_gradient_reduction(asp_planner *p)
                             .loc = ASP_GRADIENTS_LOC,
                             .backward = true,
                             .call = call,
-                            .work = ASP_NOWHERE});
+                            .work = ASP_NOWHERE,
+                            .overwrites = -1});
         asp_step *s = &plan->steps.at[plan->steps.n - 1];
         ASP_PUSH(&p->scratch, &p->step_work, 0);
         s->n_places = 2;
         s->places = ASP_NEW_ARRAY(&plan->arena, int64_t, 2);
         s->places[0] = s->places[1] = plan->slab_offset[ASP_SLAB_GRAD] + at * bytes;
-        add_work(p, s,
-                 asp_comm_work_bytes(plan->options.backend, ASP_COMM_all_reduce, count, bytes,
-                                     (int)plan->ranks));
+        asp_planner_add_work(p, s,
+                             asp_comm_work_bytes(plan->options.backend, ASP_COMM_all_reduce, count,
+                                                 bytes, (int)plan->ranks));
     }
 }
 
@@ -288,7 +222,7 @@ asp_status asp_planner_build_steps(asp_planner *p)
         backward |= asp_val_at(p->g, info->first)->name &&
                     strcmp(asp_val_at(p->g, info->first)->name, ASP_SEED_NAME) == 0;
         if (info->group)
-            ASP_TRY(add_group(p, n, &next));
+            ASP_TRY(asp_planner_add_group(p, n, &next));
         else
             ASP_TRY_NOTE(p->cx, add_single(p, n), "planning %s", asp_node_str(p->g, n));
         for (uint32_t i = before; i < p->plan->steps.n; i++)

@@ -24,6 +24,7 @@ typedef struct asp_step {
     asp_kernel *fn;             // KERNEL
     const asp_kcall *call;      // KERNEL, exchanges: shapes; data is bound when it runs
     const asp_rowprog *program; // ROWS
+    int overwrites; // KERNEL, ALL_REDUCE: operand whose memory the first result may take; -1: none
     int n_places;
     int64_t *places; // KERNEL: operands, then results; ROWS: by slot; exchanges: operand, result
     int64_t work, work_bytes;
@@ -52,6 +53,7 @@ typedef struct asp_storage {
     int64_t place;        // in the rank's memory, once known
     uint32_t first, last; // steps
     bool lives;           // read or written by a step
+    uint32_t moved;       // lives in this storage instead, which it overwrites; 0 = in its own
     const char *loc, *op;
 } asp_storage;
 
@@ -68,8 +70,15 @@ typedef struct asp_planner {
 
 asp_status asp_planner_tensor(asp_planner *p, asp_val v,
                               asp_tensor *out_tensor); // shape at plan time; data NULL
+// The storage that this one's values lie in: itself, or the one it overwrites.
+uint32_t asp_planner_home(const asp_planner *p, uint32_t storage);
 // In this order: memplan.c gives values storages, program.c makes the steps, memplan.c places
 // storages.
 asp_status asp_planner_assign_storages(asp_planner *p);
 asp_status asp_planner_build_steps(asp_planner *p);
+asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op);
+void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v);
+void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes);
+// rows.c: the nodes from first on that share its group as one step; gives the node behind them.
+asp_status asp_planner_add_group(asp_planner *p, asp_node first, asp_node *out_next);
 asp_status asp_planner_place(asp_planner *p);

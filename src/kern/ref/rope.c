@@ -37,7 +37,7 @@ void asp_rope_table_ref(const asp_kcall *k, asp_worker *w)
 }
 
 // x (B,N,S,H), cos and sin (S,H/2) or (B,S,H/2).  Element j pairs with j + H/2:
-// (x0 c - x1 s, x1 c + x0 s); inverse turns back, which is the derivative.
+// (x0 c - x1 s, x1 c + x0 s); inverse turns back, which is the derivative.  May run in place on x.
 void asp_rotary_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_tensor *x = &k->in[0], *c = &k->in[1], *s = &k->in[2], *y = &k->out[0];
