@@ -6,14 +6,16 @@
 //
 // A group has a domain, rows x cols: the leading dims and the last dim of its widest values.
 // Relative to it every value is FULL (the domain), ROW (last dim 1), VECTOR (the last dim alone) or
-// NUMBER.  The walk goes once down the list.  A node joins the open group of its operands, merging
-// them when there are several; a node outside that reads a value of a group closes it, so that a
-// group can run where its last member stands: all it reads comes before, all that reads it comes
-// after.  Members are then moved there.  Pointwise ops, sums over the last dim, sums over the rows
-// and broadcasts can be members, in f32; a value summed over the rows is ready only when the
-// program has ended, so reading it closes the group as well.  Values read by members alone never
-// reach memory.  O(nodes).  Neighbours: kern/rowprog.h (what runs it), run/program.c (who builds
-// it).  SPDX-License-Identifier: Apache-2.0
+// NUMBER.  The walk goes once down the list.  A node joins the open groups that make its operands
+// or that just read them too, merging them when there are several; a node outside that reads a
+// value of a group closes it, so that a group can run where its last member stands: all it reads
+// comes before, all that reads it comes after.  Members are then moved there.  A product that
+// nothing reads, the gradient of a weight, closes no group: it can wait until the group has run.
+// Pointwise ops, sums over the last dim, sums over the rows and broadcasts can be members, in f32;
+// a value summed over the rows is ready only when the program has ended, so reading it closes the
+// group as well.  Values read by members alone never reach memory.  O(nodes).  Neighbours:
+// kern/rowprog.h (what runs it), run/program.c (who builds it).  SPDX-License-Identifier:
+// Apache-2.0
 #include "pass/fuse.h"
 
 #define NONE UINT32_MAX
@@ -27,6 +29,7 @@ typedef struct group {
     bool has_sum; // its domain is fixed by a sum
     asp_type domain;
     uint32_t n_members;
+    uint32_t work; // steps that ran outside of groups before its last member
     asp_node last; // where it runs
 } group;
 
@@ -34,7 +37,11 @@ typedef struct fuser {
     asp_graph *g;
     asp_arena *scratch;
     ASP_VEC(group) groups;
-    uint32_t *group_of; // by node; NONE = alone
+    uint32_t *group_of;        // by node; NONE = alone
+    uint32_t *reader_of;       // by value: the group of the last member that reads it; NONE
+    bool *is_read;             // by value: a node reads it
+    uint32_t work;             // steps outside of groups so far
+    ASP_VEC(asp_node) waiting; // products that let groups stay open
 } fuser;
 
 bool asp_row_kind(asp_graph *g, const asp_type *domain, const asp_type *t, asp_rowkind *out_kind)
@@ -157,13 +164,22 @@ static bool fits(fuser *f, asp_node n, uint32_t c, uint32_t n_members, asp_type 
     return true;
 }
 
+// The group of a member that read v since the last step outside of groups: v is in cache still.
+static uint32_t group_beside(fuser *f, asp_val v)
+{
+    if (f->reader_of[v.i] == NONE) return NONE;
+    uint32_t c = root(f, f->reader_of[v.i]);
+    return f->groups.at[c].work == f->work ? c : NONE;
+}
+
 static void join(fuser *f, asp_node n, asp_type domain)
 {
     const asp_node_info *info = asp_node_at(f->g, n);
     bool sum = asp_row_member_of(f->g, n) != ASP_MEMBER_POINTWISE;
     uint32_t own = NONE, n_members = 1;
-    for (uint32_t i = 0; i < info->n_in; i++) {
-        uint32_t c = group_of_val(f, info->in[i]);
+    for (uint32_t i = 0; i < 2 * info->n_in; i++) {
+        asp_val v = info->in[i % info->n_in];
+        uint32_t c = i < info->n_in ? group_of_val(f, v) : group_beside(f, v);
         if (c == NONE || c == own || !fits(f, n, c, n_members, &domain)) continue;
         n_members += f->groups.at[c].n_members;
         if (own == NONE)
@@ -176,18 +192,55 @@ static void join(fuser *f, asp_node n, asp_type domain)
     p->domain = domain;
     p->has_sum |= sum;
     p->n_members++;
+    p->work = f->work;
     p->last = n;
     f->group_of[n.i] = own;
+    for (uint32_t i = 0; i < info->n_in; i++) f->reader_of[info->in[i].i] = own;
+}
+
+static bool may_wait(const fuser *f, const asp_node_info *info)
+{
+    return asp_ops[info->op].cost == ASP_COST_GEMM && !f->is_read[info->first.i];
 }
 
 static void close_what_is_read_from_outside(fuser *f, asp_node n)
 {
     const asp_node_info *info = asp_node_at(f->g, n);
     uint32_t own = f->group_of[n.i] == NONE ? NONE : root(f, f->group_of[n.i]);
+    if (own == NONE && may_wait(f, info)) {
+        ASP_PUSH(f->scratch, &f->waiting, n);
+        return;
+    }
     for (uint32_t i = 0; i < info->n_in; i++) {
         uint32_t c = group_of_val(f, info->in[i]);
         if (c != NONE && c != own) f->groups.at[c].closed = true;
         ASP_ASSERT(c == NONE || c != own || !is_sum_rows(f, info->in[i]));
+    }
+    f->work += own == NONE && info->n_in > 0 && !asp_op_has(info->op, ASP_ALIAS);
+}
+
+// Products that stand before the end of a group they read go behind it, in their order.
+static void place_waiting(fuser *f)
+{
+    uint32_t *order = ASP_NEW_ARRAY(f->scratch, uint32_t, f->g->nodes.n), n_nodes = 0;
+    asp_node *end = ASP_NEW_ARRAY(f->scratch, asp_node, f->groups.n + 1); // what stands behind it
+    ASP_FOR_NODES (f->g, n) order[n.i] = ++n_nodes;
+    for (uint32_t i = 0; i < f->waiting.n; i++) {
+        asp_node n = f->waiting.at[i];
+        const asp_node_info *info = asp_node_at(f->g, n);
+        uint32_t latest = NONE;
+        for (uint32_t k = 0; k < info->n_in; k++) {
+            uint32_t c = group_of_val(f, info->in[k]);
+            if (c == NONE || order[f->groups.at[c].last.i] < order[n.i]) continue;
+            if (latest == NONE ||
+                order[f->groups.at[c].last.i] > order[f->groups.at[latest].last.i])
+                latest = c;
+        }
+        if (latest == NONE) continue;
+        asp_node *behind = &end[latest];
+        if (!behind->i) *behind = f->groups.at[latest].last;
+        asp_graph_move_before(f->g, n, asp_node_at(f->g, *behind)->next);
+        *behind = n;
     }
 }
 
@@ -216,12 +269,19 @@ asp_status asp_pass_fuse(asp_pass *px, asp_graph *g)
 {
     fuser f = {.g = g, .scratch = px->scratch};
     f.group_of = ASP_NEW_ARRAY(px->scratch, uint32_t, g->nodes.n);
+    f.reader_of = ASP_NEW_ARRAY(px->scratch, uint32_t, g->vals.n);
+    f.is_read = ASP_NEW_ARRAY(px->scratch, bool, g->vals.n);
     for (uint32_t i = 0; i < g->nodes.n; i++) f.group_of[i] = NONE;
+    for (uint32_t i = 0; i < g->vals.n; i++) f.reader_of[i] = NONE;
+    ASP_FOR_NODES (g, n)
+        for (uint32_t i = 0; i < asp_node_at(g, n)->n_in; i++)
+            f.is_read[asp_node_at(g, n)->in[i].i] = true;
     ASP_FOR_NODES (g, n) {
         asp_type domain;
         if (asp_row_domain(g, n, &domain)) join(&f, n, domain);
         close_what_is_read_from_outside(&f, n);
     }
     px->changes += place_members(&f);
+    place_waiting(&f);
     return ASP_OK;
 }
