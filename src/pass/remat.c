@@ -153,6 +153,73 @@ static asp_status describe(describer *x, asp_val seed, asp_remat_program *out_pr
     return ASP_OK;
 }
 
+// ---- the turn ----------------------------------------------------------------------------------
+
+// The logits are the forward's last large value and the backward's first: a policy that lets them
+// go saves nothing, since they are there at both ends and next to nothing is made between.  Keeps
+// every repeated value of which that is true.
+
+#define NEXT_TO_NOTHING 16 // of the value's bytes
+
+typedef struct turn {
+    const describer *x;
+    const asp_remat_schedule *s;
+    int64_t *made; // by step: bytes made before it
+    uint32_t *run; // by step: where the run of repetitions begins that it ends or stands in
+    uint32_t *last, *first; // by value: last step of the forward that has it, first reader behind
+} turn;
+
+static void find_turns(turn *t)
+{
+    const describer *x = t->x;
+    for (uint32_t i = 0; i < t->s->n_steps; i++) {
+        const asp_remat_step *step = &t->s->steps[i];
+        const asp_remat_op *op = &x->ops.at[step->op];
+        int64_t bytes = 0;
+        bool forward = i < t->s->n_forward;
+        for (uint32_t r = 0; r < op->n_results; r++) {
+            if (op->kind != ASP_REMAT_VIEW) bytes += x->values.at[op->first_result + r].bytes;
+            if (forward) t->last[op->first_result + r] = i;
+        }
+        for (uint32_t r = 0; r < op->n_reads; r++) {
+            uint32_t v = x->reads.at[op->first_read + r];
+            if (forward)
+                t->last[v] = i;
+            else if (!t->first[v])
+                t->first[v] = i;
+        }
+        t->made[i + 1] = t->made[i] + bytes;
+        t->run[i + 1] = step->repeated ? t->run[i] : i + 1;
+    }
+}
+
+// More values to keep, behind those of the choice; true where there are any.
+static bool keep_at_turn(const describer *x, const asp_remat_schedule *s, asp_remat_choice *choice)
+{
+    asp_arena *a = x->px->scratch;
+    turn t = {.x = x, .s = s};
+    t.made = ASP_NEW_ARRAY(a, int64_t, s->n_steps + 1);
+    t.run = ASP_NEW_ARRAY(a, uint32_t, s->n_steps + 1);
+    t.last = ASP_NEW_ARRAY(a, uint32_t, x->values.n);
+    t.first = ASP_NEW_ARRAY(a, uint32_t, x->values.n);
+    find_turns(&t);
+    uint32_t *saved = ASP_NEW_ARRAY(a, uint32_t, x->values.n), n = choice->n_saved;
+    memcpy(saved, choice->saved, n * sizeof *saved);
+    for (uint32_t i = s->n_forward; i < s->n_steps; i++) {
+        const asp_remat_op *op = &x->ops.at[s->steps[i].op];
+        for (uint32_t v = op->first_result; v < op->first_result + op->n_results; v++) {
+            if (!s->steps[i].repeated || op->kind == ASP_REMAT_VIEW || !t.first[v]) continue;
+            uint32_t behind = t.last[v] + 1, run = t.run[t.first[v]];
+            uint32_t until = run > behind ? run : behind;
+            int64_t between = t.made[until] - t.made[behind];
+            if (between <= x->values.at[v].bytes / NEXT_TO_NOTHING) saved[n++] = v;
+        }
+    }
+    bool more = n > choice->n_saved;
+    *choice = (asp_remat_choice){.saved = saved, .n_saved = n};
+    return more;
+}
+
 // ---- rebuilding --------------------------------------------------------------------------------
 
 // What the backward reads for each value: itself where it is kept or made there, else its clone.
@@ -243,6 +310,9 @@ asp_status asp_pass_remat(asp_pass *px, asp_graph *g)
     ASP_TRY(describe(&x, seed, &program));
     ASP_TRY(asp_remat_choose(px->cx, px->scratch, &program, policy, &choice));
     ASP_TRY(asp_remat_emit(px->cx, px->scratch, &program, choice.saved, choice.n_saved, &schedule));
+    if (keep_at_turn(&x, &schedule, &choice))
+        ASP_TRY(
+            asp_remat_emit(px->cx, px->scratch, &program, choice.saved, choice.n_saved, &schedule));
     rebuild(&x, &schedule, &choice);
     return ASP_OK;
 }
