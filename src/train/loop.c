@@ -130,6 +130,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     if (s == ASP_OK) {
         s = steps(l, r, team, comm, cx);
         if (s == ASP_OK && l->o->profile && asp_comm_rank(comm) == 0) print_profile(l, r, cx);
+        if (s == ASP_OK) s = asp_comm_barrier(comm); // rank 0 still looks at the process's memory
         asp_rank_destroy(r);
     }
     asp_team_destroy(team);
