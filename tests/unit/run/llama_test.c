@@ -71,6 +71,46 @@ static void tied_table_gets_both_gradients(void **state)
     tiny_free(&down);
 }
 
+// Row programs round every intermediate as if it were stored.
+static void fused_gives_the_bits_of_unfused(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"none", "layer"};
+    for (size_t i = 0; i < ASP_COUNT_OF(policies); i++) {
+        tiny t = tiny_default();
+        t.dtype = ASP_F32;
+        t.seq = 80;
+        t.ac = policies[i];
+        tiny_result fused = tiny_run(&t, -1, 0);
+        t.unfused = true;
+        tiny_result single = tiny_run(&t, -1, 0);
+        assert_true(fused.report.n_steps < single.report.n_steps);
+        assert_true(fused.report.max_live_bytes <= single.report.max_live_bytes);
+        assert_true(fused.loss == single.loss);
+        assert_memory_equal(fused.gradients, single.gradients,
+                            (size_t)fused.count * sizeof(double));
+        tiny_free(&fused);
+        tiny_free(&single);
+    }
+}
+
+// What a step leaves in memory does not reach the next.
+static void a_second_step_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < 2; dtype++) {
+        tiny t = tiny_default();
+        t.dtype = dtype ? ASP_F32 : ASP_F64;
+        tiny_result once = tiny_run(&t, -1, 0);
+        t.steps = 3;
+        tiny_result thrice = tiny_run(&t, -1, 0);
+        assert_true(once.loss == thrice.loss);
+        assert_memory_equal(once.gradients, thrice.gradients, (size_t)once.count * sizeof(double));
+        tiny_free(&once);
+        tiny_free(&thrice);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -78,6 +118,8 @@ int main(void)
         cmocka_unit_test(f32_is_f64_within_rounding),
         cmocka_unit_test(threads_do_not_change_bits),
         cmocka_unit_test(tied_table_gets_both_gradients),
+        cmocka_unit_test(fused_gives_the_bits_of_unfused),
+        cmocka_unit_test(a_second_step_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,7 @@ static void ranks_agree_with_one_device(asp_dtype dtype, double loss_bound, doub
                 t.kv_heads = kv_heads[k];
                 t.batch = batch[b];
                 t.seq = seq[s];
+                t.quick = b + s > 0;
                 compare_ranks(&t, loss_bound, gradient_bound);
             }
 }

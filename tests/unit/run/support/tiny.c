@@ -18,6 +18,7 @@ tiny tiny_default(void)
                   .ranks = 1,
                   .threads = 1,
                   .ac = "none",
+                  .steps = 1,
                   .labels = "uneven",
                   .skip_sp = true};
 }
@@ -95,7 +96,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     ASP_TRY(asp_rank_create(cx, j->plan, comm, team, &r));
     fill_parameters(j, r);
     fill_inputs(j, r);
-    ASP_TRY(asp_rank_step(r, &loss));
+    for (int step = 0; step < j->t->steps; step++) ASP_TRY(asp_rank_step(r, &loss));
     if (asp_comm_rank(comm) == 0) {
         j->result->loss = loss;
         j->result->counted = asp_comm_counted(comm);
@@ -112,6 +113,23 @@ typedef struct compile_job {
     const tiny *t;
     asp_plan *plan;
 } compile_job;
+
+// asp_compile without pass fuse.
+static asp_status compile_unfused(asp_ctx *cx, const asp_graph *g, const asp_compile_options *o,
+                                  asp_plan **out_plan)
+{
+    asp_graph *joint;
+    asp_pass_options passes = {.ranks = o->ranks,
+                               .sp = o->sp,
+                               .ac = o->ac,
+                               .env = {.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2}};
+    asp_run_options run = {.env = passes.env, .threads = o->threads, .backend = o->backend};
+    ASP_TRY(asp_compile_joint(cx, g, o, NULL, &joint));
+    asp_status s = asp_passes_run(cx, joint, "remat", &passes, NULL);
+    if (s == ASP_OK) s = asp_plan_create(cx, joint, &run, out_plan);
+    asp_graph_destroy(joint);
+    return s;
+}
 
 static asp_status compile_tiny(asp_ctx *cx, void *arg)
 {
@@ -138,30 +156,36 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                              .skip_sp = t->skip_sp};
     asp_graph *g;
     ASP_TRY(asp_front_llama(cx, &c, t->dtype, &g));
-    asp_status s = asp_compile(cx, g, &o, NULL, &j->plan);
+    asp_status s =
+        t->unfused ? compile_unfused(cx, g, &o, &j->plan) : asp_compile(cx, g, &o, NULL, &j->plan);
     asp_graph_destroy(g);
     return s;
+}
+
+asp_plan *tiny_plan(asp_ctx *cx, const tiny *t)
+{
+    compile_job c = {.t = t};
+    if (asp_guard(cx, compile_tiny, &c) < 0) fail_msg("%s", cx->message);
+    return c.plan;
 }
 
 tiny_result tiny_run(const tiny *t, int64_t element, double by)
 {
     asp_ctx cx;
     asp_ctx_init(&cx);
-    cx.verify_each_pass = element < 0;
-    compile_job c = {.t = t};
-    if (asp_guard(&cx, compile_tiny, &c) < 0) fail_msg("%s", cx.message);
-    tiny_result result = {.count = asp_plan_slab_count(c.plan),
-                          .n_params = asp_plan_n_params(c.plan)};
+    cx.verify_each_pass = element < 0 && !t->quick;
+    asp_plan *plan = tiny_plan(&cx, t);
+    tiny_result result = {.count = asp_plan_slab_count(plan), .n_params = asp_plan_n_params(plan)};
     result.gradients = calloc((size_t)result.count, sizeof(double));
-    result.report = *asp_plan_get_report(c.plan);
+    result.report = *asp_plan_get_report(plan);
     for (int p = 0; p < result.n_params; p++) {
-        result.offset[p] = asp_plan_get_param(c.plan, p)->offset;
-        result.length[p] = asp_plan_get_param(c.plan, p)->count;
+        result.offset[p] = asp_plan_get_param(plan, p)->offset;
+        result.length[p] = asp_plan_get_param(plan, p)->count;
     }
-    job j = {.t = t, .plan = c.plan, .element = element, .by = by, .result = &result};
+    job j = {.t = t, .plan = plan, .element = element, .by = by, .result = &result};
     if (asp_ranks_run(&cx, ASP_COMM_thread, (int)t->ranks, rank_main, &j) < 0)
         fail_msg("%s", cx.message);
-    asp_plan_destroy(c.plan);
+    asp_plan_destroy(plan);
     result.report.peak_at = NULL;
     return result;
 }

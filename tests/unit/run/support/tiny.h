@@ -17,6 +17,9 @@ typedef struct tiny {
     int threads;
     const char *ac;
     bool skip_sp;
+    bool unfused;       // every op runs alone
+    bool quick;         // the graph is not verified after each pass
+    int steps;          // how often it runs, over the same memory
     const char *labels; // "all", "uneven", "empty-shard", "none": which targets count
 } tiny;
 
@@ -33,6 +36,7 @@ typedef struct tiny_result {
 } tiny_result;
 
 tiny tiny_default(void);
+asp_plan *tiny_plan(asp_ctx *cx, const tiny *t); // fails the test when that fails
 // nudge: add `by` to parameter element `element` (index into the slab) before the step; -1: none.
 tiny_result tiny_run(const tiny *t, int64_t element, double by);
 void tiny_free(tiny_result *r);
