@@ -161,7 +161,7 @@ static void row_instr(row_builder *b, asp_node n)
         break; // expand is no row op: it stays a copy
     case ASP_MEMBER_SUM_COLS: r.op = ASP_ROWOP_sum_cols; break;
     case ASP_MEMBER_SUM_ROWS: r.op = ASP_ROWOP_sum_rows; break;
-    case ASP_MEMBER_NO: ASP_CHECK(!"a node of a group is a member");
+    case ASP_MEMBER_NO: ASP_CHECK(false); // a node of a group is a member
     }
     if (info->op == ASP_OP_add_scalar || info->op == ASP_OP_mul_scalar)
         r.value = ((const asp_scalar_attr *)info->attr)->value;

@@ -51,7 +51,7 @@ static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm,
                    .eps = 1e-8,
                    .weight_decay = o->weight_decay,
                    .clip = o->clip};
-    double began = asp_seconds(), loss = NAN, norm;
+    double began = asp_seconds(), loss = (double)NAN, norm;
     int64_t exchanged = bytes_so_far(comm);
     ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, step));
     ASP_TRY(asp_rank_step(r, &loss));

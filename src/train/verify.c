@@ -27,7 +27,7 @@ static asp_status take_step(side *d, asp_rank *r, asp_team *team, asp_comm *comm
                    .eps = 1e-8,
                    .weight_decay = o->weight_decay,
                    .clip = o->clip};
-    double loss = NAN, norm;
+    double loss = (double)NAN, norm;
     int64_t n = asp_plan_slab_count(d->plan), size = asp_dtypes[asp_plan_dtype(d->plan)].bytes;
     if (d->program->weights)
         ASP_TRY(asp_train_load_weights(cx, r, d->plan, d->program->weights));
