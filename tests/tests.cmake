@@ -21,3 +21,12 @@ if(TARGET bench_memory AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ASP_SANITI
     add_test(NAME run.memory.${name} COMMAND bench_memory ${run})
   endforeach()
 endif()
+
+# Ranks as threads against ranks as processes.
+if(TARGET autosp AND MPI_C_FOUND)
+  foreach(ranks 2 4)
+    add_test(NAME parity.mpi.${ranks} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks})
+    set_tests_properties(parity.mpi.${ranks} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+                         ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+  endforeach()
+endif()
