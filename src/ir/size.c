@@ -53,13 +53,16 @@ static int64_t gcd(int64_t a, int64_t b)
     return a ? a : 1;
 }
 
-// Sizes are products of dimensions that exist; what overflows 63 bits or has more terms than any
-// shape here is a bug of a pass for graphs of ours, and parse.c bounds what comes from outside.
+// What overflows 63 bits or has more terms or factors than any shape here becomes the symbol
+// "overflow", which never gets a value: the size prints and compares, but nothing can be planned
+// with it.
+#define OVERFLOW_FACTOR 0
+static const term overflow_term = {.num = 1, .den = 1, .n = 1, .f = {{OVERFLOW_FACTOR, 1}}};
+
 static int64_t times(int64_t a, int64_t b)
 {
     int64_t r = 0;
-    ASP_CHECK(!asp_mul_overflows(a, b, &r));
-    return r;
+    return asp_mul_overflows(a, b, &r) ? INT64_MAX / 4 : r; // above what a plan takes
 }
 
 static bool same_factors(const term *a, const term *b)
@@ -95,7 +98,9 @@ static void add_term(sum *s, term t)
         term *u = &s->at[i];
         if (!same_factors(u, &t)) continue;
         int64_t den = times(u->den / gcd(u->den, t.den), t.den);
-        int64_t num = times(u->num, den / u->den) + times(t.num, den / t.den);
+        int64_t num = 0;
+        if (asp_add_overflows(times(u->num, den / u->den), times(t.num, den / t.den), &num))
+            num = INT64_MAX / 4;
         int64_t common = gcd(num, den);
         u->num = num / common;
         u->den = den / common;
@@ -103,7 +108,10 @@ static void add_term(sum *s, term t)
         return;
     }
     if (t.num == 0) return;
-    ASP_CHECK(s->n < MAX_TERMS);
+    if (s->n == MAX_TERMS) {
+        s->n = 0;
+        t = overflow_term;
+    }
     s->at[s->n++] = t;
 }
 
@@ -113,7 +121,7 @@ static term multiply_terms(const struct asp_size_table *z, const term *a, const 
               .den = times(a->den / gcd(b->num, a->den), b->den / gcd(a->num, b->den))};
     uint32_t i = 0, j = 0;
     while (i < a->n || j < b->n) {
-        ASP_CHECK(t.n < MAX_FACTORS);
+        if (t.n == MAX_FACTORS) return overflow_term;
         int order = i == a->n   ? 1
                     : j == b->n ? -1
                                 : factor_order(z, a->f[i].factor, b->f[j].factor);
@@ -164,6 +172,8 @@ struct asp_size_table *asp_size_table_create(asp_arena *a)
     // Index 0 is the empty sum: the number 0.
     asp_map_add(&z->keys, "", 0, NULL);
     ASP_PUSH(a, &z->sums, ASP_NEW(a, sum));
+    asp_map_add(&z->factor_keys, "overflow", strlen("overflow"), NULL);
+    ASP_PUSH(a, &z->factors, (factor){.symbol = "overflow"});
     return z;
 }
 
