@@ -36,15 +36,23 @@ ASP_NORETURN static void out_of_memory(asp_ctx *cx)
     longjmp(*cx->on_nomem, 1);
 }
 
-static asp_block *new_block(asp_arena *a, size_t bytes)
+// NULL when refused.
+static asp_block *try_block(asp_arena *a, size_t bytes)
 {
     asp_ctx *cx = a->cx;
     bool fail = cx->fail_allocation > 0 && --cx->fail_allocation == 0;
     asp_block *b = fail ? NULL : calloc(1, bytes);
-    if (!b) out_of_memory(cx);
+    if (!b) return NULL;
     *b = (asp_block){.older = a->blocks, .bytes = bytes};
     a->blocks = b;
     a->total_bytes += bytes;
+    return b;
+}
+
+static asp_block *new_block(asp_arena *a, size_t bytes)
+{
+    asp_block *b = try_block(a, bytes);
+    if (!b) out_of_memory(a->cx);
     return b;
 }
 
@@ -77,6 +85,14 @@ void *asp_alloc_bytes(asp_arena *a, size_t count, size_t size)
     a->next = p + rounded;
     a->left = block - sizeof(asp_block) - rounded;
     return p;
+}
+
+void *asp_try_alloc_bytes(asp_arena *a, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 4) return NULL;
+    char *b = (char *)try_block(a, sizeof(asp_block) + (bytes ? bytes : 1));
+    return b ? b + sizeof(asp_block) : NULL;
 }
 
 void *asp_copy_bytes(asp_arena *a, const void *from, size_t bytes)

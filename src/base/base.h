@@ -26,7 +26,8 @@ struct asp_ctx {
 };
 
 void asp_ctx_init(asp_ctx *cx); // a context in caller storage
-// Sets the message and returns code: `return asp_fail(cx, ASP_ERR_SHAPE, "matmul %s: ...", ...)`.
+// Sets the message and returns code; control characters (names from outside may hold them) become
+// '?'.  `return asp_fail(cx, ASP_ERR_SHAPE, "matmul %s: ...", ...)`.
 asp_status asp_fail(asp_ctx *cx, asp_status code, const char *fmt, ...) ASP_PRINTF(3, 4);
 // Puts "text: " before the message of a failure that passes by; returns s.
 asp_status asp_note(asp_ctx *cx, asp_status s, const char *fmt, ...) ASP_PRINTF(3, 4);
@@ -76,6 +77,8 @@ void asp_arena_init(asp_arena *a, asp_ctx *cx);
 void asp_arena_fini(asp_arena *a);
 void asp_arena_reset(asp_arena *a); // frees everything, keeps the arena usable
 void *asp_alloc_bytes(asp_arena *a, size_t count, size_t size);
+// NULL when refused: for what is large (files, weights), whose size the outside decides.
+void *asp_try_alloc_bytes(asp_arena *a, size_t count, size_t size);
 #define ASP_NEW(a, T) ((T *)asp_alloc_bytes(a, 1, sizeof(T)))
 #define ASP_NEW_ARRAY(a, T, n) ((T *)asp_alloc_bytes(a, (size_t)(n), sizeof(T)))
 void *asp_copy_bytes(asp_arena *a, const void *from, size_t bytes);

@@ -18,7 +18,7 @@ static asp_status fail_io(asp_ctx *cx, const char *what, const char *path)
 static asp_status open_plain(asp_ctx *cx, const char *path, int *out_fd, size_t *out_bytes)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe without a writer would wait
     if (fd < 0) return fail_io(cx, "open", path);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
@@ -40,7 +40,11 @@ asp_status asp_file_read(asp_arena *a, const char *path, size_t max_bytes, char 
         return asp_fail(a->cx, ASP_ERR_INPUT, "%s has %zu bytes; at most %zu are read", path, bytes,
                         max_bytes);
     }
-    char *text = asp_alloc_bytes(a, bytes + 1, 1);
+    char *text = asp_try_alloc_bytes(a, bytes + 1, 1);
+    if (!text) {
+        close(fd);
+        return asp_fail(a->cx, ASP_ERR_NOMEM, "no memory for the %zu bytes of %s", bytes, path);
+    }
     while (done < bytes) {
         ssize_t n = read(fd, text + done, bytes - done);
         if (n < 0 && errno == EINTR) continue;
@@ -159,6 +163,7 @@ asp_status asp_folder_make(asp_ctx *cx, const char *path)
 {
     char part[4096];
     size_t n = strlen(path);
+    if (n == 0) return asp_fail(cx, ASP_ERR_IO, "a folder's name is empty");
     if (n >= sizeof part) return asp_fail(cx, ASP_ERR_IO, "the path %.200s... is too long", path);
     for (size_t i = 1; i <= n; i++) {
         if (path[i] != '/' && path[i] != 0) continue;

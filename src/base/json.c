@@ -7,6 +7,8 @@ asp_status asp_json_parse(asp_ctx *cx, const char *file, const char *text, size_
 {
     json_error_t e;
     json_t *o = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &e);
+    if (!o && (json_error_code(&e) == json_error_out_of_memory || e.text[0] == 0))
+        return asp_fail(cx, ASP_ERR_NOMEM, "no memory for what %s holds", file);
     if (!o) return asp_fail(cx, ASP_ERR_INPUT, "%s:%d:%d: %s", file, e.line, e.column, e.text);
     if (!json_is_object(o)) {
         json_decref(o);

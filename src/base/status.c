@@ -39,6 +39,12 @@ void asp_ctx_destroy(asp_ctx *cx) { free(cx); }
 
 const char *asp_ctx_message(const asp_ctx *cx) { return cx->message; }
 
+static bool is_control(char c)
+{
+    unsigned char u = (unsigned char)c;
+    return (u < 0x20 && u != '\n' && u != '\t') || u == 0x7f;
+}
+
 asp_status asp_fail(asp_ctx *cx, asp_status code, const char *fmt, ...)
 {
     ASP_CHECK(code < 0);
@@ -46,6 +52,8 @@ asp_status asp_fail(asp_ctx *cx, asp_status code, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(cx->message, sizeof cx->message, fmt, args);
     va_end(args);
+    for (char *c = cx->message; *c; c++)
+        if (is_control(*c)) *c = '?';
     return code;
 }
 
