@@ -1,5 +1,5 @@
-// Training data as one stream.  Neighbours: tokens.h (contract).  SPDX-License-Identifier:
-// Apache-2.0
+// Training data as one stream.  Neighbours: tokens.h (contract).
+// SPDX-License-Identifier: Apache-2.0
 #include "io/tokens.h"
 
 #include <stdlib.h>
@@ -32,6 +32,7 @@ static bool ends_with(const char *s, const char *end)
 
 static asp_status check_ids(asp_ctx *cx, const piece *p, const char *path, int64_t vocab)
 {
+    if (vocab >> (8 * p->width) > 0) return ASP_OK; // no id of this width is beyond it
     for (int64_t i = 0; i < p->count; i++) {
         int64_t id = read_token(p, i);
         if (id >= vocab)
@@ -49,13 +50,17 @@ static asp_status open_piece(asp_ctx *cx, const char *path, int64_t vocab, piece
     if (p->width == 1 && vocab < 256)
         return asp_fail(
             cx, ASP_ERR_INPUT,
-            "%s is read as bytes, which needs a vocabulary of 256; the model has vocab_size %lld",
+            "%s is read as bytes, which needs a vocabulary of 256; the model has vocab_size %lld: "
+            "raise it, or give tokens of its own as .u16 or .u32",
             path, (long long)vocab);
     ASP_TRY(asp_file_map_open(cx, path, &p->map));
-    if (p->map.bytes == 0) return asp_fail(cx, ASP_ERR_INPUT, "%s is empty", path);
+    if (p->map.bytes == 0)
+        return asp_fail(cx, ASP_ERR_INPUT, "%s is empty; leave it out of --data", path);
     if (p->map.bytes % (size_t)p->width)
-        return asp_fail(cx, ASP_ERR_INPUT, "%s has %zu bytes, not a whole number of %d-byte tokens",
-                        path, p->map.bytes, p->width);
+        return asp_fail(cx, ASP_ERR_INPUT,
+                        "%s has %zu bytes, not a whole number of %d-byte tokens; it is truncated, "
+                        "or no .u%d file",
+                        path, p->map.bytes, p->width, 8 * p->width);
     p->count = (int64_t)(p->map.bytes / (size_t)p->width);
     return check_ids(cx, p, path, vocab);
 }
@@ -109,11 +114,24 @@ void asp_tokens_close(asp_tokens *t)
 
 int64_t asp_tokens_count(const asp_tokens *t) { return t->count; }
 
+// The last piece that begins at or before token i.
+static int piece_of(const asp_tokens *t, int64_t i)
+{
+    int low = 0, high = t->n - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (t->pieces[middle].first <= i)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 void asp_tokens_window(const asp_tokens *t, int64_t start, int64_t n, int64_t *out)
 {
-    ASP_CHECK(start >= 0 && n >= 0 && start + n <= t->count);
-    int p = 0;
-    while (p + 1 < t->n && start >= t->pieces[p + 1].first) p++;
+    ASP_CHECK(start >= 0 && n >= 0 && n <= t->count && start <= t->count - n);
+    int p = piece_of(t, start);
     for (int64_t i = 0; i < n; i++) {
         while (start + i >= t->pieces[p].first + t->pieces[p].count) p++;
         out[i] = read_token(&t->pieces[p], start + i - t->pieces[p].first);
@@ -123,7 +141,9 @@ void asp_tokens_window(const asp_tokens *t, int64_t start, int64_t n, int64_t *o
 uint64_t asp_tokens_hash(const asp_tokens *t)
 {
     uint64_t hash = 0;
-    for (int i = 0; i < t->n; i++)
-        hash = asp_hash(t->pieces[i].map.data, t->pieces[i].map.bytes, hash);
+    for (int i = 0; i < t->n; i++) {
+        const piece *p = &t->pieces[i];
+        hash = asp_hash(p->map.data, p->map.bytes, hash ^ (uint64_t)p->width);
+    }
     return hash;
 }
