@@ -1,6 +1,7 @@
-// config.json of the llama family.  Neighbours: hfconfig.h (contract), base/json.h.
+// config.json of the llama family: what is not known to give the same model is refused by name.
+// Neighbours: hfconfig.h (contract), hfconfig_write.c (back, and the tensors), base/json.h.
 // SPDX-License-Identifier: Apache-2.0
-#include "io/hfconfig.h"
+#include "io/hfconfig_int.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -13,13 +14,8 @@ typedef struct reader {
     asp_hf_config *c;
 } reader;
 
-// Whole numbers: key, where it goes, its standard (-1: required), bounds.  Bounds keep every
-// product of sizes inside 63 bits.
-static const struct {
-    const char *key;
-    size_t offset;
-    int64_t standard, max;
-} numbers[] = {
+// Bounds keep every product of two sizes inside 63 bits; check_total the rest.
+const asp_hf_number asp_hf_numbers[ASP_HF_N_NUMBERS] = {
     {"vocab_size", offsetof(asp_hf_config, vocab), -1, 1 << 24},
     {"hidden_size", offsetof(asp_hf_config, hidden), -1, 1 << 20},
     {"num_hidden_layers", offsetof(asp_hf_config, layers), -1, 4096},
@@ -30,18 +26,24 @@ static const struct {
     {"max_position_embeddings", offsetof(asp_hf_config, max_positions), 2048, INT64_C(1) << 40},
 };
 
+// NULL when it is absent or null.
+static const json_t *member(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_null(v) ? NULL : v;
+}
+
 static asp_status read_numbers(const reader *r)
 {
-    for (size_t i = 0; i < ASP_COUNT_OF(numbers); i++) {
-        int64_t v, standard = numbers[i].standard;
-        ASP_TRY(asp_json_i64(r->cx, r->path, r->o, numbers[i].key, standard < 0 ? NULL : &standard,
-                             &v));
-        bool given = json_object_get(r->o, numbers[i].key) &&
-                     !json_is_null(json_object_get(r->o, numbers[i].key));
-        if (v > numbers[i].max || v < (given ? 1 : 0))
+    for (int i = 0; i < ASP_HF_N_NUMBERS; i++) {
+        const asp_hf_number *n = &asp_hf_numbers[i];
+        int64_t v;
+        ASP_TRY(
+            asp_json_i64(r->cx, r->path, r->o, n->key, n->standard < 0 ? NULL : &n->standard, &v));
+        if (v > n->max || v < (member(r->o, n->key) ? 1 : 0))
             return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"%s\" is %lld; 1 to %lld are possible",
-                            r->path, numbers[i].key, (long long)v, (long long)numbers[i].max);
-        memcpy((char *)r->c + numbers[i].offset, &v, sizeof v);
+                            r->path, n->key, (long long)v, (long long)n->max);
+        memcpy((char *)r->c + n->offset, &v, sizeof v);
     }
     return ASP_OK;
 }
@@ -52,52 +54,115 @@ static asp_status refuse(const reader *r, const char *key, const char *value, co
                     known);
 }
 
-static asp_status check_family(const reader *r)
+#define KNOWN "the architectures known here are: llama (LlamaForCausalLM)"
+
+static asp_status check_architecture(const reader *r)
 {
-    const char *type, *act;
+    const json_t *list = member(r->o, "architectures");
+    const char *type;
     ASP_TRY(asp_json_str(r->cx, r->path, r->o, "model_type", NULL, &type));
-    if (strcmp(type, "llama") != 0)
-        return refuse(r, "model_type", type, "the architectures known here are: llama");
-    ASP_TRY(asp_json_str(r->cx, r->path, r->o, "hidden_act", "silu", &act));
-    if (strcmp(act, "silu") != 0)
-        return refuse(r, "hidden_act", act, "only silu is known for llama");
-    static const char *const biases[] = {"attention_bias", "mlp_bias"};
-    for (size_t i = 0; i < ASP_COUNT_OF(biases); i++) {
-        bool bias, none = false;
-        ASP_TRY(asp_json_bool(r->cx, r->path, r->o, biases[i], &none, &bias));
-        if (bias) return refuse(r, biases[i], "true", "projections with a bias are not built yet");
+    if (strcmp(type, "llama") != 0) return refuse(r, "model_type", type, KNOWN);
+    if (!list) return ASP_OK;
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (!json_is_array(list) || (json_array_size(list) > 0 && !name))
+        return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"architectures\" must be a list of strings",
+                        r->path);
+    if (name && strcasecmp(name, "LlamaForCausalLM") != 0) // early conversions wrote LLaMA
+        return refuse(r, "architectures", name, KNOWN);
+    return ASP_OK;
+}
+
+// Keys that would change the model if they had another value than this.
+static asp_status check_only(const reader *r, const char *where, const json_t *o)
+{
+    static const struct {
+        const char *key;
+        double only;
+    } rows[] = {{"attention_dropout", 0}, {"partial_rotary_factor", 1}};
+    for (size_t i = 0; i < ASP_COUNT_OF(rows); i++) {
+        double v;
+        ASP_TRY(asp_json_f64(r->cx, where, o, rows[i].key, &rows[i].only, &v));
+        if (v < rows[i].only || v > rows[i].only)
+            return asp_fail(r->cx, ASP_ERR_UNSUPPORTED, "%s: \"%s\" is %g; only %g is built", where,
+                            rows[i].key, v, rows[i].only);
     }
     return ASP_OK;
 }
 
-static asp_status read_scaling(const reader *r, const json_t *s, const char *key)
+static asp_status check_family(const reader *r)
+{
+    static const char *const biases[] = {"attention_bias", "mlp_bias"};
+    const char *act;
+    ASP_TRY(check_architecture(r));
+    ASP_TRY(asp_json_str(r->cx, r->path, r->o, "hidden_act", "silu", &act));
+    if (strcmp(act, "silu") != 0)
+        return refuse(r, "hidden_act", act, "only silu is known for llama");
+    for (size_t i = 0; i < ASP_COUNT_OF(biases); i++) {
+        bool bias, none = false;
+        ASP_TRY(asp_json_bool(r->cx, r->path, r->o, biases[i], &none, &bias));
+        if (bias)
+            return asp_fail(r->cx, ASP_ERR_UNSUPPORTED,
+                            "%s: \"%s\" is true; projections with a bias are not built", r->path,
+                            biases[i]);
+    }
+    if (member(r->o, "quantization_config"))
+        return asp_fail(r->cx, ASP_ERR_UNSUPPORTED,
+                        "%s: \"quantization_config\" is given; only f32, f64, bf16 and f16 weights "
+                        "can be trained",
+                        r->path);
+    return check_only(r, r->path, r->o);
+}
+
+static asp_status read_llama3(const reader *r, const char *where, const json_t *s)
 {
     asp_hf_config *c = r->c;
-    const char *type;
-    if (!s || json_is_null(s)) return ASP_OK;
+    c->rope_llama3 = true;
+    ASP_TRY(asp_json_f64(r->cx, where, s, "factor", NULL, &c->rope_factor));
+    ASP_TRY(asp_json_f64(r->cx, where, s, "low_freq_factor", NULL, &c->rope_low));
+    ASP_TRY(asp_json_f64(r->cx, where, s, "high_freq_factor", NULL, &c->rope_high));
+    ASP_TRY(
+        asp_json_i64(r->cx, where, s, "original_max_position_embeddings", NULL, &c->rope_original));
+    if (c->rope_factor >= 1 && c->rope_low > 0 && c->rope_high > c->rope_low &&
+        c->rope_original >= 1)
+        return ASP_OK;
+    return asp_fail(r->cx, ASP_ERR_INPUT,
+                    "%s: llama3 needs factor >= 1, 0 < low_freq_factor < high_freq_factor and a "
+                    "positive original_max_position_embeddings",
+                    where);
+}
+
+// rope_scaling, or rope_parameters as newer files call it, which holds rope_theta too.
+static asp_status read_scaling(const reader *r)
+{
+    const json_t *old = member(r->o, "rope_scaling"), *newer = member(r->o, "rope_parameters");
+    const json_t *s = newer ? newer : old;
+    const char *key = newer ? "rope_parameters" : "rope_scaling", *type;
+    char where[512];
+    snprintf(where, sizeof where, "%.400s: in \"%s\"", r->path, key);
+    if (!s) return ASP_OK;
+    if (old && newer && !json_equal(old, newer))
+        return asp_fail(r->cx, ASP_ERR_INPUT,
+                        "%s: \"rope_scaling\" and \"rope_parameters\" differ; give one", r->path);
     if (!json_is_object(s))
         return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"%s\" must be an object or null", r->path, key);
-    ASP_TRY(asp_json_str(r->cx, r->path, s, json_object_get(s, "rope_type") ? "rope_type" : "type",
-                         "default", &type));
-    double theta = c->rope_theta;
-    ASP_TRY(asp_json_f64(r->cx, r->path, s, "rope_theta", &theta, &c->rope_theta));
+    const char *type_key = member(s, "rope_type") ? "rope_type" : "type";
+    ASP_TRY(asp_json_str(r->cx, where, s, type_key, "default", &type));
+    double theta = r->c->rope_theta;
+    ASP_TRY(asp_json_f64(r->cx, where, s, "rope_theta", &theta, &r->c->rope_theta));
+    ASP_TRY(check_only(r, where, s));
     if (strcmp(type, "default") == 0) return ASP_OK;
-    if (strcmp(type, "llama3") != 0)
-        return refuse(r, key, type, "the rope scalings known here are: default, llama3");
-    c->rope_llama3 = true;
-    ASP_TRY(asp_json_f64(r->cx, r->path, s, "factor", NULL, &c->rope_factor));
-    ASP_TRY(asp_json_f64(r->cx, r->path, s, "low_freq_factor", NULL, &c->rope_low));
-    ASP_TRY(asp_json_f64(r->cx, r->path, s, "high_freq_factor", NULL, &c->rope_high));
-    ASP_TRY(asp_json_i64(r->cx, r->path, s, "original_max_position_embeddings", NULL,
-                         &c->rope_original));
-    if (!(c->rope_factor >= 1) || !(c->rope_high > c->rope_low) || !(c->rope_low > 0) ||
-        c->rope_original < 1)
-        return asp_fail(
-            r->cx, ASP_ERR_INPUT,
-            "%s: \"%s\" needs factor >= 1, 0 < low_freq_factor < high_freq_factor and a positive "
-            "original_max_position_embeddings",
-            r->path, key);
-    return ASP_OK;
+    if (strcmp(type, "llama3") == 0) return read_llama3(r, where, s);
+    return asp_fail(r->cx, ASP_ERR_UNSUPPORTED,
+                    "%s: \"%s\" is \"%s\"; the rope scalings known here are: default, llama3",
+                    where, type_key, type);
+}
+
+static asp_status check_real(const reader *r, const char *key, double v, bool fine,
+                             const char *wanted)
+{
+    if (fine) return ASP_OK;
+    return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"%s\" is %g; it must be %s", r->path, key, v,
+                    wanted);
 }
 
 static asp_status read_reals(const reader *r)
@@ -109,15 +174,12 @@ static asp_status read_reals(const reader *r)
     ASP_TRY(asp_json_f64(r->cx, r->path, r->o, "rms_norm_eps", &eps, &c->rms_eps));
     ASP_TRY(asp_json_f64(r->cx, r->path, r->o, "initializer_range", &range, &c->initializer_range));
     ASP_TRY(asp_json_bool(r->cx, r->path, r->o, "tie_word_embeddings", &untied, &c->tied));
-    ASP_TRY(read_scaling(r, json_object_get(r->o, "rope_scaling"), "rope_scaling"));
-    ASP_TRY(read_scaling(r, json_object_get(r->o, "rope_parameters"), "rope_parameters"));
-    if (!(c->rope_theta > 1) || !(c->rms_eps > 0) || !(c->initializer_range >= 0) ||
-        c->initializer_range > 100)
-        return asp_fail(
-            r->cx, ASP_ERR_INPUT,
-            "%s: rope_theta must be above 1, rms_norm_eps positive, initializer_range 0 to 100",
-            r->path);
-    return ASP_OK;
+    ASP_TRY(read_scaling(r));
+    ASP_TRY(check_real(r, "rope_theta", c->rope_theta, c->rope_theta > 1, "above 1"));
+    ASP_TRY(check_real(r, "rms_norm_eps", c->rms_eps, c->rms_eps > 0 && c->rms_eps < 1,
+                       "between 0 and 1"));
+    return check_real(r, "initializer_range", c->initializer_range,
+                      c->initializer_range >= 0 && c->initializer_range <= 100, "0 to 100");
 }
 
 static asp_status finish(const reader *r)
@@ -131,10 +193,10 @@ static asp_status finish(const reader *r)
             r->path, (long long)c->hidden, (long long)c->heads);
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     if (c->heads % c->kv_heads != 0)
-        return asp_fail(
-            r->cx, ASP_ERR_INPUT,
-            "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld", r->path,
-            (long long)c->heads, (long long)c->kv_heads);
+        return asp_fail(r->cx, ASP_ERR_INPUT,
+                        "%s: num_attention_heads %lld is not a multiple of num_key_value_heads "
+                        "%lld; each K/V head serves as many query heads",
+                        r->path, (long long)c->heads, (long long)c->kv_heads);
     if (c->head_dim % 2 != 0)
         return asp_fail(r->cx, ASP_ERR_INPUT,
                         "%s: head_dim %lld is odd; rotary positions turn pairs", r->path,
@@ -142,12 +204,27 @@ static asp_status finish(const reader *r)
     return ASP_OK;
 }
 
+// Sums over the model, of bytes and of their multiples in training, stay inside 63 bits.
+static asp_status check_total(const reader *r)
+{
+    const asp_hf_config *c = r->c;
+    double hidden = (double)c->hidden, q = (double)c->heads * (double)c->head_dim,
+           kv = (double)c->kv_heads * (double)c->head_dim, inter = (double)c->intermediate;
+    double total = (double)c->vocab * hidden * (c->tied ? 1 : 2) +
+                   (double)c->layers * hidden * (2 * q + 2 * kv + 3 * inter + 2);
+    if (total <= 0x1p50) return ASP_OK;
+    return asp_fail(r->cx, ASP_ERR_INPUT,
+                    "%s: these sizes make a model of %.3g parameters; at most %.3g are possible",
+                    r->path, total, 0x1p50);
+}
+
 static asp_status read_all(const reader *r)
 {
     ASP_TRY(check_family(r));
     ASP_TRY(read_numbers(r));
     ASP_TRY(read_reals(r));
-    return finish(r);
+    ASP_TRY(finish(r));
+    return check_total(r);
 }
 
 asp_status asp_hf_config_parse(asp_ctx *cx, const char *file, const char *text, size_t bytes,
@@ -173,80 +250,4 @@ asp_status asp_hf_config_read(asp_ctx *cx, const char *path, asp_hf_config *out_
     if (s == ASP_OK) s = asp_hf_config_parse(cx, path, text, bytes, out_config);
     asp_arena_fini(&a);
     return s;
-}
-
-void asp_hf_config_write(asp_text *t, const asp_hf_config *c)
-{
-    asp_put(t, "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\",\n  "
-               "\"torch_dtype\": \"float32\",\n");
-    asp_put(t,
-            "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  \"mlp_bias\": false,\n");
-    for (size_t i = 0; i < ASP_COUNT_OF(numbers); i++) {
-        int64_t v;
-        memcpy(&v, (const char *)c + numbers[i].offset, sizeof v);
-        asp_put(t, "  \"%s\": %lld,\n", numbers[i].key, (long long)v);
-    }
-    asp_put(
-        t,
-        "  \"rope_theta\": %.17g,\n  \"rms_norm_eps\": %.17g,\n  \"initializer_range\": %.17g,\n",
-        c->rope_theta, c->rms_eps, c->initializer_range);
-    if (c->rope_llama3)
-        asp_put(t,
-                "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %.17g, "
-                "\"low_freq_factor\": %.17g, "
-                "\"high_freq_factor\": %.17g, \"original_max_position_embeddings\": %lld},\n",
-                c->rope_factor, c->rope_low, c->rope_high, (long long)c->rope_original);
-    asp_put(t, "  \"tie_word_embeddings\": %s\n}\n", c->tied ? "true" : "false");
-}
-
-// ---- tensors
-// -------------------------------------------------------------------------------------
-
-static const struct {
-    const char *name;
-    bool norm;
-} layer_tensors[] = {
-    {"input_layernorm", true},   {"self_attn.q_proj", false}, {"self_attn.k_proj", false},
-    {"self_attn.v_proj", false}, {"self_attn.o_proj", false}, {"post_attention_layernorm", true},
-    {"mlp.gate_proj", false},    {"mlp.up_proj", false},      {"mlp.down_proj", false},
-};
-#define PER_LAYER ((int64_t)ASP_COUNT_OF(layer_tensors))
-
-static void layer_shape(const asp_hf_config *c, int64_t which, asp_hf_tensor *t)
-{
-    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    const int64_t dims[][2] = {{c->hidden, 0},
-                               {q, c->hidden},
-                               {kv, c->hidden},
-                               {kv, c->hidden},
-                               {c->hidden, q},
-                               {c->hidden, 0},
-                               {c->intermediate, c->hidden},
-                               {c->intermediate, c->hidden},
-                               {c->hidden, c->intermediate}};
-    t->norm = layer_tensors[which].norm;
-    t->rank = t->norm ? 1 : 2;
-    memcpy(t->dim, dims[which], sizeof t->dim);
-}
-
-bool asp_hf_tensor_at(const asp_hf_config *c, int64_t i, asp_hf_tensor *out_tensor)
-{
-    asp_hf_tensor t = {.rank = 2, .dim = {c->vocab, c->hidden}};
-    int64_t in_layers = i - 1, last = 1 + c->layers * PER_LAYER;
-    if (i < 0 || i > last + (c->tied ? 0 : 1)) return false;
-    if (i == 0)
-        snprintf(t.name, sizeof t.name, "model.embed_tokens.weight");
-    else if (i < last) {
-        snprintf(t.name, sizeof t.name, "model.layers.%lld.%s.weight",
-                 (long long)(in_layers / PER_LAYER), layer_tensors[in_layers % PER_LAYER].name);
-        layer_shape(c, in_layers % PER_LAYER, &t);
-    } else if (i == last) {
-        snprintf(t.name, sizeof t.name, "model.norm.weight");
-        t.norm = true;
-        t.rank = 1;
-        t.dim[0] = c->hidden;
-    } else
-        snprintf(t.name, sizeof t.name, "lm_head.weight");
-    *out_tensor = t;
-    return true;
 }

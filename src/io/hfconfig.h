@@ -1,6 +1,7 @@
 // A Hugging Face config.json of the llama family as a plain struct, and the names and shapes of its
-// tensors. Neighbours: base/json.h (reading), front/llama.c (who builds the graph),
-// train/checkpoint.c (who writes it back). SPDX-License-Identifier: Apache-2.0
+// tensors.  Neighbours: base/json.h (reading), front/llama.c (who builds the graph),
+// train/checkpoint.c (who writes it back).
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/base.h"
@@ -15,7 +16,9 @@ typedef struct asp_hf_config {
 } asp_hf_config;
 
 // Reads and checks config.json.  Messages name the file, the key (or line and column) and the way
-// out.
+// out.  What would make another model than the one built here is refused; keys without a bearing on
+// it are ignored.  heads is a multiple of kv_heads, head_dim even, all sizes are positive and make
+// at most 2^50 parameters.
 asp_status asp_hf_config_parse(asp_ctx *cx, const char *file, const char *text, size_t bytes,
                                asp_hf_config *out_config);
 asp_status asp_hf_config_read(asp_ctx *cx, const char *path, asp_hf_config *out_config);
