@@ -208,23 +208,6 @@ static asp_status check_same_run(asp_ctx *cx, const char *folder, const json_t *
     return ASP_OK;
 }
 
-static asp_status load_state_slab(asp_ctx *cx, asp_arena *a, asp_rank *r, const asp_plan *p,
-                                  asp_slab slab, const char *prefix, const asp_safetensors *s,
-                                  const char *path)
-{
-    for (int i = 0; i < asp_plan_n_params(p); i++) {
-        const asp_plan_param *x = asp_plan_get_param(p, i);
-        const asp_st_tensor *t = asp_safetensors_find(s, asp_printf(a, "%s%s", prefix, x->name));
-        if (!t || t->count != x->count)
-            return asp_fail(cx, ASP_ERR_INPUT, "%s: tensor \"%s%s\" is missing or has another size",
-                            path, prefix, x->name);
-        ASP_TRY(asp_st_convert(cx, t, asp_plan_dtype(p),
-                               (char *)asp_rank_slab(r, slab) +
-                                   x->offset * asp_dtypes[asp_plan_dtype(p)].bytes));
-    }
-    return ASP_OK;
-}
-
 static asp_status load_files(asp_arena *a, const char *folder, asp_rank *r, const asp_plan *p)
 {
     asp_safetensors s;
@@ -233,8 +216,9 @@ static asp_status load_files(asp_arena *a, const char *folder, asp_rank *r, cons
                  asp_train_load_weights(a->cx, r, p, asp_printf(a, "%s/model.safetensors", folder)),
                  "resuming with another model");
     ASP_TRY(asp_safetensors_open(a, path, &s));
-    asp_status status = load_state_slab(a->cx, a, r, p, ASP_SLAB_M, "m.", &s, path);
-    if (status == ASP_OK) status = load_state_slab(a->cx, a, r, p, ASP_SLAB_V, "v.", &s, path);
+    asp_status status = asp_train_load_slab(a, asp_rank_slab(r, ASP_SLAB_M), p, "m.", &s);
+    if (status == ASP_OK)
+        status = asp_train_load_slab(a, asp_rank_slab(r, ASP_SLAB_V), p, "v.", &s);
     asp_safetensors_close(&s);
     return status;
 }

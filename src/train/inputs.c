@@ -40,28 +40,17 @@ void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64
     }
 }
 
-static asp_status load_one(asp_ctx *cx, void *slab, const asp_plan *p, const asp_plan_param *a,
-                           const asp_safetensors *s, const char *path)
+asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, const char *prefix,
+                               const asp_safetensors *s)
 {
-    const asp_st_tensor *t = asp_safetensors_find(s, a->name);
-    if (!t)
-        return asp_fail(cx, ASP_ERR_INPUT, "%s: tensor \"%s\" of the model is missing", path,
-                        a->name);
-    bool same = t->rank == a->rank;
-    for (int d = 0; same && d < a->rank; d++) same = t->dim[d] == a->dim[d];
-    if (!same)
-        return asp_fail(cx, ASP_ERR_INPUT,
-                        "%s: tensor \"%s\" has not the shape that the model's config.json gives it",
-                        path, a->name);
-    return asp_st_convert(cx, t, asp_plan_dtype(p),
-                          (char *)slab + a->offset * asp_dtypes[asp_plan_dtype(p)].bytes);
-}
-
-asp_status asp_train_load_slab(asp_ctx *cx, void *slab, const asp_plan *p, const asp_safetensors *s,
-                               const char *path)
-{
-    for (int i = 0; i < asp_plan_n_params(p); i++)
-        ASP_TRY(load_one(cx, slab, p, asp_plan_get_param(p, i), s, path));
+    asp_dtype to = asp_plan_dtype(p);
+    for (int i = 0; i < asp_plan_n_params(p); i++) {
+        const asp_plan_param *x = asp_plan_get_param(p, i);
+        const char *name = asp_printf(a, "%s%s", prefix, x->name);
+        const asp_st_tensor *t;
+        ASP_TRY(asp_safetensors_want(s, name, x->rank, x->dim, &t));
+        ASP_TRY(asp_st_convert(a->cx, t, to, (char *)slab + x->offset * asp_dtypes[to].bytes));
+    }
     return ASP_OK;
 }
 
@@ -72,7 +61,7 @@ asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, c
     asp_arena_init(&a, cx);
     asp_status status = asp_safetensors_open(&a, path, &s);
     if (status == ASP_OK) {
-        status = asp_train_load_slab(cx, asp_rank_slab(r, ASP_SLAB_PARAM), p, &s, path);
+        status = asp_train_load_slab(&a, asp_rank_slab(r, ASP_SLAB_PARAM), p, "", &s);
         asp_safetensors_close(&s);
     }
     asp_arena_fini(&a);

@@ -4,6 +4,6 @@
 #include "io/safetensors.h"
 #include "train/train.h"
 
-// Every parameter's tensor of the plan, by name, into a slab.
-asp_status asp_train_load_slab(asp_ctx *cx, void *slab, const asp_plan *p, const asp_safetensors *s,
-                               const char *path);
+// Every parameter's tensor of the plan, by its name behind a prefix, into a slab.
+asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, const char *prefix,
+                               const asp_safetensors *s);
