@@ -19,9 +19,8 @@
 #include "pass/fuse.h"
 
 #define NONE UINT32_MAX
-#define MAX_MEMBERS 60 // three values each at most: below ASP_ROW_MAX_VALS
 
-static_assert(MAX_MEMBERS * 4 < ASP_ROW_MAX_VALS, "a group must fit a program");
+static_assert(ASP_MAX_GROUP * 4 < ASP_ROW_MAX_VALS, "a group must fit a program");
 
 typedef struct group {
     uint32_t parent; // union-find; itself when it is a root
@@ -154,7 +153,8 @@ static bool fits(fuser *f, asp_node n, uint32_t c, uint32_t n_members, asp_type 
 {
     const group *p = &f->groups.at[c];
     asp_type joined;
-    if (p->closed || p->n_members + n_members > MAX_MEMBERS || reads_end_of(f, n, c)) return false;
+    if (p->closed || p->n_members + n_members > ASP_MAX_GROUP || reads_end_of(f, n, c))
+        return false;
     if (!asp_row_join(f->g, domain, &p->domain, &joined)) return false;
     bool sum = asp_row_member_of(f->g, n) != ASP_MEMBER_POINTWISE;
     if (sum && !asp_type_equal(&joined, asp_val_type(f->g, asp_node_at(f->g, n)->in[0])))

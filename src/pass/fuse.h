@@ -5,6 +5,9 @@
 #include "kern/rowprog.h"
 #include "pass/pass.h"
 
+// Members of a group at most: three values each, below ASP_ROW_MAX_VALS.
+#define ASP_MAX_GROUP 60
+
 typedef enum asp_row_member {
     ASP_MEMBER_NO,
     ASP_MEMBER_POINTWISE, // expand included: a copy that broadcasts
