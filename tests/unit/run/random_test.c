@@ -161,7 +161,7 @@ static outcome run(asp_ctx *cx, const asp_graph *graph, const char *passes, int 
     asp_env env = {.at = {{"S", 70}}, .n = 1};
     asp_pass_options o = {.ranks = 1, .env = env};
     asp_run_options options = {.env = env, .threads = threads};
-    asp_plan *plan;
+    asp_plan *plan = NULL;
     if (asp_passes_run(cx, g, passes, &o, NULL) < 0 || asp_plan_create(cx, g, &options, &plan) < 0)
         fail_msg("%s", cx->message);
     outcome out = {.count = asp_plan_slab_count(plan),
