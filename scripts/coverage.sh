@@ -15,7 +15,7 @@ find build/cov -name '*.gcda' -path '*/src/*' | xargs gcov -n 2>/dev/null | awk 
         file = ""
     }
     END {
-        for (f in lines) { split(f, d, "/"); n[d[2]] += lines[f]; r[d[2]] += done[f]; all += lines[f]; ran += done[f] }
+        for (f in lines) { split(f, at, "/"); n[at[2]] += lines[f]; r[at[2]] += done[f]; all += lines[f]; ran += done[f] }
         for (d in n) printf "%-8s %5.1f %% of %5d lines\n", d, 100 * r[d] / n[d], n[d] | "sort"
         close("sort")
         printf "%-8s %5.1f %% of %5d lines\n", "all", 100 * ran / all, all
