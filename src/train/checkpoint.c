@@ -20,7 +20,7 @@ static const char *const tensor_files[] = {"model.safetensors", "optimizer.safet
 
 asp_status asp_checkpoint_folder(asp_ctx *cx, const char *folder)
 {
-    ASP_TRY(asp_folder_make(cx, folder));
+    ASP_TRY_NOTE(cx, asp_folder_make(cx, folder), "choose another --out than %s", folder);
     if (access(folder, W_OK) != 0)
         return asp_fail(cx, ASP_ERR_IO, "cannot write into %s: %s; give another --out", folder,
                         strerror(errno));
@@ -54,14 +54,30 @@ static asp_status hash_file(asp_ctx *cx, const char *path, uint64_t *out_hash)
     return ASP_OK;
 }
 
-static asp_status write_state(asp_arena *a, const char *folder, const asp_train_options *o,
-                              int64_t step, uint64_t data_hash)
+// What the model is, beside the names and shapes that its tensors have: also what leaves no trace
+// in them, as the rotary base or how heads divide a projection.
+static uint64_t hash_model(asp_arena *a, const asp_program *m)
+{
+    asp_text t;
+    asp_text_init(&t, a);
+    if (m->has_config)
+        asp_hf_config_write(&t, &m->config);
+    else
+        asp_graph_print(m->graph, &t);
+    return asp_hash(t.at, t.n, 0);
+}
+
+static asp_status write_state(asp_arena *a, const char *folder, const asp_program *m,
+                              const asp_train_options *o, int64_t step, uint64_t data_hash)
 {
     asp_text t;
     asp_text_init(&t, a);
     asp_put(
-        &t, "{\n  \"step\": %lld,\n  \"steps\": %lld,\n  \"seed\": %lld,\n  \"data\": \"%016llx\"",
-        (long long)step, (long long)o->steps, (long long)o->seed, (unsigned long long)data_hash);
+        &t,
+        "{\n  \"step\": %lld,\n  \"steps\": %lld,\n  \"seed\": %lld,\n  \"data\": \"%016llx\",\n"
+        "  \"model\": \"%016llx\"",
+        (long long)step, (long long)o->steps, (long long)o->seed, (unsigned long long)data_hash,
+        (unsigned long long)hash_model(a, m));
     for (size_t i = 0; i < ASP_COUNT_OF(tensor_files); i++) {
         uint64_t hash;
         ASP_TRY(hash_file(a->cx, asp_printf(a, "%s/%s", folder, tensor_files[i]), &hash));
@@ -90,7 +106,7 @@ static asp_status write_files(asp_arena *a, const char *folder, asp_rank *r, con
     list_tensors(a, r, p, ASP_SLAB_V, "v.", tensors + n);
     ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/optimizer.safetensors", folder), tensors,
                                   2 * n));
-    return write_state(a, folder, o, step, data_hash);
+    return write_state(a, folder, m, o, step, data_hash);
 }
 
 // The steps of the checkpoints in a folder, newest first.
@@ -187,22 +203,38 @@ static asp_status open_whole(asp_arena *a, const char *folder, json_t **out_stat
     return ASP_OK;
 }
 
-static asp_status check_same_run(asp_ctx *cx, const char *folder, const json_t *state,
-                                 const asp_train_options *o, uint64_t data_hash)
+static asp_status same_hash(asp_ctx *cx, const char *folder, const json_t *state, const char *key,
+                            uint64_t hash, bool *out_same)
 {
-    int64_t seed, steps;
-    const char *data;
+    const char *then;
     char now[32];
+    ASP_TRY(asp_json_str(cx, folder, state, key, NULL, &then));
+    snprintf(now, sizeof now, "%016llx", (unsigned long long)hash);
+    *out_same = strcmp(then, now) == 0;
+    return ASP_OK;
+}
+
+static asp_status check_same_run(asp_arena *a, const char *folder, const json_t *state,
+                                 const asp_program *m, const asp_train_options *o,
+                                 uint64_t data_hash)
+{
+    asp_ctx *cx = a->cx;
+    int64_t seed, steps;
+    bool model, data;
+    ASP_TRY(same_hash(cx, folder, state, "model", hash_model(a, m), &model));
+    ASP_TRY(same_hash(cx, folder, state, "data", data_hash, &data));
     ASP_TRY(asp_json_i64(cx, folder, state, "seed", NULL, &seed));
     ASP_TRY(asp_json_i64(cx, folder, state, "steps", NULL, &steps));
-    ASP_TRY(asp_json_str(cx, folder, state, "data", NULL, &data));
-    snprintf(now, sizeof now, "%016llx", (unsigned long long)data_hash);
+    if (!model)
+        return asp_fail(cx, ASP_ERR_INPUT,
+                        "%s is of another model than --model %s; give the model it was made with%s",
+                        folder, o->model, m->has_config ? ": config.json lies there" : "");
     if (seed != o->seed || steps != o->steps)
         return asp_fail(cx, ASP_ERR_INPUT,
                         "%s was made with --seed %lld --steps %lld; resuming continues that run, "
                         "so give the same",
                         folder, (long long)seed, (long long)steps);
-    if (strcmp(data, now) != 0)
+    if (!data)
         return asp_fail(cx, ASP_ERR_INPUT, "%s was trained on other data; give the same --data",
                         folder);
     return ASP_OK;
@@ -224,8 +256,8 @@ static asp_status load_files(asp_arena *a, const char *folder, asp_rank *r, cons
 }
 
 static asp_status read_checkpoint(asp_arena *a, asp_rank *r, const asp_plan *p,
-                                  const asp_train_options *o, uint64_t data_hash, FILE *warn,
-                                  int64_t *out_step)
+                                  const asp_program *m, const asp_train_options *o,
+                                  uint64_t data_hash, FILE *warn, int64_t *out_step)
 {
     int64_t *steps;
     int n;
@@ -237,7 +269,7 @@ static asp_status read_checkpoint(asp_arena *a, asp_rank *r, const asp_plan *p,
             if (warn) fprintf(warn, "autosp: %s; looking at the one before\n", a->cx->message);
             continue;
         }
-        asp_status s = check_same_run(a->cx, folder, state, o, data_hash);
+        asp_status s = check_same_run(a, folder, state, m, o, data_hash);
         json_decref(state);
         ASP_TRY(s);
         *out_step = steps[i];
@@ -247,13 +279,13 @@ static asp_status read_checkpoint(asp_arena *a, asp_rank *r, const asp_plan *p,
                     o->resume);
 }
 
-asp_status asp_checkpoint_read(asp_ctx *cx, asp_rank *r, const asp_plan *p,
+asp_status asp_checkpoint_read(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_program *m,
                                const asp_train_options *o, uint64_t data_hash, FILE *warn,
                                int64_t *out_step)
 {
     asp_arena a;
     asp_arena_init(&a, cx);
-    asp_status s = read_checkpoint(&a, r, p, o, data_hash, warn, out_step);
+    asp_status s = read_checkpoint(&a, r, p, m, o, data_hash, warn, out_step);
     asp_arena_fini(&a);
     return s;
 }

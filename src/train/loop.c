@@ -26,7 +26,7 @@ static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     ASP_TRY(asp_comm_agree(comm, "the step program", asp_plan_hash(l->plan)));
     ASP_TRY(asp_comm_agree(comm, "the training data", l->data_hash));
     if (l->o->resume)
-        return asp_checkpoint_read(cx, r, l->plan, l->o, l->data_hash,
+        return asp_checkpoint_read(cx, r, l->plan, &l->program, l->o, l->data_hash,
                                    asp_comm_rank(comm) == 0 ? stderr : NULL, out_step);
     if (l->program.weights) return asp_train_load_weights(cx, r, l->plan, l->program.weights);
     asp_train_initialise(r, l->plan, team, (uint64_t)l->o->seed);
@@ -89,6 +89,8 @@ static asp_status steps(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     const asp_train_options *o = l->o;
     int64_t step;
     ASP_TRY(start(l, r, team, comm, cx, &step));
+    if (o->out && asp_comm_rank(comm) == 0) // all input was read: what is refused leaves no folder
+        ASP_TRY(asp_checkpoint_folder(cx, o->out));
     for (; step < o->steps; step++) {
         asp_rank_trace(r, o->profile && step == o->steps - 1);
         ASP_TRY(one_step(l, r, team, comm, cx, step));
@@ -144,8 +146,6 @@ static asp_status run(asp_ctx *cx, loop *l)
     ASP_TRY(asp_train_plan(cx, l->program.graph, o, &l->plan, &l->seq, &l->compile_ms));
     ASP_TRY(asp_tokens_open(cx, o->data, o->n_data, l->seq,
                             l->program.vocab ? l->program.vocab : INT64_MAX, &l->tokens));
-    if (o->out && !(o->resume && strcmp(o->out, o->resume) == 0))
-        ASP_TRY(asp_checkpoint_folder(cx, o->out));
     if (o->resume && !asp_path_is_folder(o->resume))
         return asp_fail(cx, ASP_ERR_INPUT, "--resume %s is not a folder", o->resume);
     l->data_hash = asp_tokens_hash(l->tokens);

@@ -100,9 +100,9 @@ double asp_train_lr(const asp_train_options *o, int64_t step);
 // appears whole or not at all.
 asp_status asp_checkpoint_write(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_program *m,
                                 const asp_train_options *o, int64_t step, uint64_t data_hash);
-// The newest checkpoint of a folder that is whole.  Damaged ones are named on `warn` and passed
-// over.  *out_step: steps done.
-asp_status asp_checkpoint_read(asp_ctx *cx, asp_rank *r, const asp_plan *p,
+// The newest checkpoint of a folder that is whole; it must be of this model and run.  Damaged ones
+// are named on `warn` and passed over.  *out_step: steps done.
+asp_status asp_checkpoint_read(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_program *m,
                                const asp_train_options *o, uint64_t data_hash, FILE *warn,
                                int64_t *out_step);
 // Can a checkpoint be written there?  Makes the folder.
