@@ -30,3 +30,22 @@ if(TARGET autosp AND MPI_C_FOUND)
                          ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
   endforeach()
 endif()
+
+# The program as its users meet it: tests/cli/<x>_test.py -> cli.<x>.
+find_package(Python3 COMPONENTS Interpreter)
+if(TARGET autosp AND Python3_Interpreter_FOUND)
+  file(GLOB cli_tests CONFIGURE_DEPENDS tests/cli/*_test.py)
+  if(NOT MPI_C_FOUND)
+    list(FILTER cli_tests EXCLUDE REGEX "/mpi_test.py$")
+  endif()
+  foreach(source ${cli_tests})
+    get_filename_component(name ${source} NAME_WE)
+    string(REGEX REPLACE "_test$" "" short ${name})
+    add_test(NAME cli.${short} COMMAND ${Python3_EXECUTABLE} -B ${source})
+    set_tests_properties(cli.${short} PROPERTIES TIMEOUT 300 LABELS cli ENVIRONMENT
+                         "AUTOSP=$<TARGET_FILE:autosp>;ASAN_OPTIONS=detect_leaks=0")
+  endforeach()
+  if(TEST cli.mpi)
+    set_tests_properties(cli.mpi PROPERTIES RUN_SERIAL TRUE) # bounds how long an end takes
+  endif()
+endif()

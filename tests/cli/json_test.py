@@ -1,0 +1,100 @@
+# The records of --json, counted against planned bytes, and verify's verdict.  Neighbours: program.py
+# (starting the program).  SPDX-License-Identifier: Apache-2.0
+import json
+import math
+
+from program import Case, main, read, run
+
+BASE = ["--model", "config.json", "--data", "text.txt", "--seq", 128, "--batch", 2, "--threads", 1]
+KEYS = {
+    "plan": {"predicted_peak_bytes_rank": int, "predicted_process_bytes": int, "peak_at": str, "bytes_by_kind": dict,
+             "collectives": list, "compile_ms": float, "max_seq": int},
+    "step": {"step": int, "loss": float, "grad_norm": float, "tokens": int, "seconds": float, "exchanged_bytes": int,
+             "process_bytes": int},
+    "verify": {"ranks": int, "loss_1": float, "loss_p": float, "loss_rel": (int, float), "worst_grad": str,
+               "worst_grad_rel": (int, float), "params_equal": bool, "ok": bool},
+    "end": {"ok": bool},
+}
+
+
+class Json(Case):
+    def records(self, text):
+        out = [json.loads(line) for line in text.splitlines()]
+        for r in out:
+            for key, kind in KEYS[r["record"]].items():
+                self.assertIn(key, r)
+                self.assertIsInstance(r[key], kind, f"{key} of {r}")
+        return out
+
+    def kinds(self, records):
+        return [r["record"] for r in records]
+
+    def test_train(self):
+        for ranks in 1, 2, 4:
+            for ac in "none", "sac", "layer":
+                p = self.fine("train", *BASE, "--ranks", ranks, "--ac", ac, "--steps", 3, "--json", "-")
+                self.assertEqual(p.stderr, "")
+                records = self.records(p.stdout)
+                self.assertEqual(self.kinds(records), ["plan", "step", "step", "step", "end"])
+                plan, *steps, end = records
+                self.assertTrue(end["ok"])
+                for c in plan["collectives"]:
+                    self.assertTrue({"op", "count", "bytes"} <= set(c), c)
+                planned = sum(c["bytes"] for c in plan["collectives"])
+                self.assertEqual(planned > 0, ranks > 1)
+                for i, s in enumerate(steps):
+                    self.assertEqual(s["exchanged_bytes"], planned, f"{ranks} ranks, --ac {ac}")
+                    self.assertEqual(s["step"], i + 1)
+                    self.assertEqual(s["tokens"], 2 * 128)
+                # fresh weights know nothing: the loss of a uniform guess over 256 bytes
+                self.assertAlmostEqual(steps[0]["loss"], math.log(256), delta=0.1)
+                self.assertLess(steps[2]["loss"], steps[0]["loss"])
+
+    def test_exchanges(self):
+        """Each of 2 layers exchanges Q, K, V and the output; the backward the conjugates of them."""
+        p = self.fine("plan", *BASE, "--ranks", 2, "--json", "-")
+        plan, _ = self.records(p.stdout)
+        count = sum(c["count"] for c in plan["collectives"] if c["op"] == "all_to_all")
+        # f32[2, 64, 32] is one rank's share of Q; half of it comes from the other rank.  K and V have
+        # half the heads.
+        q = 2 * 64 * 32 * 4 // 2
+        self.assertEqual(sum(c["bytes"] for c in plan["collectives"] if c["op"] == "all_to_all"),
+                         2 * 2 * (q + q // 2 + q // 2 + q))
+        self.assertEqual(count, 2 * 2 * 4)
+
+    def test_file(self):
+        self.fine("train", *BASE, "--steps", 2, "--json", "log.json")
+        records = self.records(read(self.path("log.json")).decode())
+        self.assertEqual(self.kinds(records), ["plan", "step", "step", "end"])
+
+    def test_plan(self):
+        p = self.fine("plan", *BASE, "--ranks", 2, "--seq", "max", "--memory", "64MiB", "--json", "-")
+        plan, end = self.records(p.stdout)
+        self.assertEqual((plan["record"], end["record"]), ("plan", "end"))
+        longest = plan["max_seq"]
+        self.assertGreater(longest, 128)
+        self.assertLessEqual(plan["predicted_peak_bytes_rank"], 64 << 20)
+        fits = ["plan", *BASE, "--ranks", 2, "--memory", "64MiB", "--seq"]
+        self.fine(*fits, longest)
+        p = run(*fits, longest + 2, cwd=self.dir)
+        self.assertEqual(p.returncode, 2)
+        self.assertIn(f"--seq {longest}", p.stderr)
+
+    def test_refused_is_an_end(self):
+        p = run("train", *BASE, "--memory", "100KB", "--json", "-", cwd=self.dir)
+        self.assertEqual(p.returncode, 2)
+        self.assertEqual(self.records(p.stdout), [{"record": "end", "ok": False}])
+
+    def test_verify(self):
+        for dtype, bound in ("f32", (1e-6, 1e-5)), ("f64", (1e-12, 1e-11)):
+            for ranks in 2, 4:
+                p = self.fine("verify", *BASE, "--ranks", ranks, "--dtype", dtype, "--json", "-")
+                v, end = self.records(p.stdout)
+                self.assertEqual((v["ranks"], v["ok"], v["params_equal"], end["ok"]), (ranks, True, True, True))
+                self.assertLessEqual(v["loss_rel"], bound[0])
+                self.assertLessEqual(v["worst_grad_rel"], bound[1])
+                self.assertAlmostEqual(v["loss_1"], math.log(256), delta=0.1)
+
+
+if __name__ == "__main__":
+    main()

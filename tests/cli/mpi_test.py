@@ -1,0 +1,105 @@
+# Ranks that are processes: the bits of thread ranks, resuming, and an end for all when one is killed.
+# Skipped without mpirun.  Neighbours: program.py (starting the program), tests/parity/mpi.sh.
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from program import AUTOSP, Case, checkpoints, environment, main, read
+
+MPIRUN = ["mpirun", "-n", "2", "--oversubscribe", AUTOSP]
+RUN = ["train", "--model", "config.json", "--data", "text.txt", "--seq", "256", "--warmup", "2", "--ranks", "2",
+       "--threads", "1"]
+FILES = ["model.safetensors", "optimizer.safetensors"]
+
+
+def children(pid):
+    """Every process below pid."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as f:
+                parents.setdefault(int(f.read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+        except OSError:
+            pass # it ended meanwhile
+    below, todo = [], [pid]
+    while todo:
+        todo += (more := parents.get(todo.pop(), []))
+        below += more
+    return below
+
+
+def command(pid):
+    try:
+        return read(f"/proc/{pid}/cmdline").split(b"\0")[0].decode()
+    except OSError:
+        return ""
+
+
+@unittest.skipUnless(shutil.which("mpirun") and os.path.isdir("/proc/self"), "no mpirun")
+class Mpi(Case):
+    def mpi(self, *args):
+        return subprocess.run([*MPIRUN, *RUN, "--comm", "mpi", *args], cwd=self.dir, env=environment(), timeout=100,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def assert_equal(self, a, b, step):
+        for file in FILES:
+            self.assertEqual(read(self.path(a, step, file)), read(self.path(b, step, file)), f"{file} of {a} and {b}")
+
+    def test_bits_of_threads(self):
+        for dtype in "f32", "f64":
+            more = ["--steps", "4", "--dtype", dtype]
+            self.fine(*RUN, *more, "--out", f"thread-{dtype}")
+            p = self.mpi(*more, "--out", f"mpi-{dtype}")
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assert_equal(f"thread-{dtype}", f"mpi-{dtype}", "step-000004")
+
+    def test_resume_from_threads(self):
+        """A run that thread ranks began goes on as processes."""
+        more = ["--steps", "6", "--checkpoint-every", "2"]
+        self.fine(*RUN, *more, "--out", "whole")
+        shutil.copytree(self.path("whole"), self.path("out"))
+        shutil.rmtree(self.path("out", "step-000006"))
+        p = self.mpi(*more, "--out", "out", "--resume", "out")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assert_equal("whole", "out", "step-000006")
+
+    def test_bad_input(self):
+        p = self.mpi("--data", "none.txt", "--out", "out")
+        self.assertNotEqual(p.returncode, 0)
+        said = [line for line in p.stderr.splitlines() if line.startswith("autosp: ")]
+        self.assertGreaterEqual(len(said), 1, p.stderr)
+        self.assertTrue(all("none.txt" in line for line in said), p.stderr)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_killed_rank(self):
+        with open(self.path("said"), "w") as said:
+            p = subprocess.Popen([*MPIRUN, *RUN, "--comm", "mpi", "--steps", "1000000", "--checkpoint-every", "2",
+                                  "--out", "out"], cwd=self.dir, env=environment(), stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=said)
+        try:
+            limit = time.monotonic() + 60
+            while not checkpoints(self.path("out")) and p.poll() is None and time.monotonic() < limit:
+                time.sleep(0.05)
+            self.assertIsNone(p.poll(), read(self.path("said")))
+            ranks = [c for c in children(p.pid) if command(c) == AUTOSP]
+            self.assertEqual(len(ranks), 2)
+            os.kill(max(ranks), signal.SIGKILL)
+            killed = time.monotonic()
+            p.wait(timeout=30)
+            self.assertLess(time.monotonic() - killed, 10)
+            while any(command(c) == AUTOSP for c in ranks) and time.monotonic() - killed < 10:
+                time.sleep(0.05)
+            self.assertFalse([c for c in ranks if command(c) == AUTOSP])
+            self.assertNotEqual(p.returncode, 0)
+            self.assertIn("rank 1", read(self.path("said")).decode())
+        finally:
+            if p.poll() is None:
+                p.kill()
+
+
+if __name__ == "__main__":
+    main()
