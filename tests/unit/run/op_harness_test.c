@@ -1,0 +1,209 @@
+// The op harness: every op of ir/op.def that has a derivative, alone in a graph, against finite
+// differences.  The table is made from op.def: an op without a sample does not compile.
+// Neighbours: op/ (the derivatives), kern/ref/ (what runs them in f64).
+// SPDX-License-Identifier: Apache-2.0
+#include "pass/pass.h"
+#include "run/run.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+// Nodes that end with %y, the shape of %y, and its dims.  Parameters are what is differentiated.
+typedef struct sample {
+    const char *nodes, *shape, *dims;
+} sample;
+
+#define P(name, shape) "%" name " : f64[" shape "] = param {name = \"" name "\"}\n"
+#define IDS(name, shape) "%" name " : i64[" shape "] = input {name = \"" name "\"}\n"
+#define UNARY(op, attr)                                                       \
+    {                                                                         \
+        P("x", "2, 3") "%y : f64[2, 3] = " op " %x" attr "\n", "2, 3", "0, 1" \
+    }
+#define BINARY(op)                                                                 \
+    {                                                                              \
+        P("a", "2, 1, 3")                                                          \
+        P("b", "4, 3") "%y : f64[2, 4, 3] = " op " %a, %b\n", "2, 4, 3", "0, 1, 2" \
+    }
+
+static const sample sample_cast = UNARY("cast", " {to = f64}");
+static const sample sample_add = BINARY("add");
+static const sample sample_sub = BINARY("sub");
+static const sample sample_mul = BINARY("mul");
+static const sample sample_div = BINARY("div");
+static const sample sample_add_scalar = UNARY("add_scalar", " {value = 0.7}");
+static const sample sample_mul_scalar = UNARY("mul_scalar", " {value = -1.3}");
+static const sample sample_neg = UNARY("neg", "");
+static const sample sample_exp = UNARY("exp", "");
+static const sample sample_rsqrt = UNARY("rsqrt", "");
+static const sample sample_silu = UNARY("silu", "");
+static const sample sample_sum = {
+    P("x", "2, 3, 4") "%y : f64[2, 1, 4] = sum %x {dims = [1], keep = true}\n", "2, 1, 4",
+    "0, 1, 2"};
+static const sample sample_expand = {
+    P("x", "1, 3") "%y : f64[4, 2, 3] = expand %x {shape = [4, 2, 3]}\n", "4, 2, 3", "0, 1, 2"};
+static const sample sample_view = {P("x", "2, 6") "%y : f64[3, 4] = view %x {shape = [3, 4]}\n",
+                                   "3, 4", "0, 1"};
+static const sample sample_permute = {
+    P("x", "2, 3, 4") "%y : f64[4, 2, 3] = permute %x {perm = [2, 0, 1]}\n", "4, 2, 3", "0, 1, 2"};
+static const sample sample_repeat = {
+    P("x", "2, 2, 3") "%y : f64[2, 6, 3] = repeat %x {dim = 1, times = 3}\n", "2, 6, 3", "0, 1, 2"};
+static const sample sample_sum_groups = {
+    P("x", "2, 6, 3") "%y : f64[2, 2, 3] = sum_groups %x {dim = 1, times = 3}\n", "2, 2, 3",
+    "0, 1, 2"};
+static const sample sample_gemm_nt = {
+    P("x", "2, 3, 5") P("w", "4, 5") "%y : f64[2, 3, 4] = gemm_nt %x, %w\n", "2, 3, 4", "0, 1, 2"};
+static const sample sample_gemm_nn = {
+    P("x", "2, 3, 5") P("w", "5, 4") "%y : f64[2, 3, 4] = gemm_nn %x, %w\n", "2, 3, 4", "0, 1, 2"};
+static const sample sample_gemm_tn = {
+    P("x", "2, 3, 5") P("z", "2, 3, 4") "%y : f64[5, 4] = gemm_tn %x, %z\n", "5, 4", "0, 1"};
+static const sample sample_embedding = {
+    IDS("ids", "2, 4") P("w", "5, 3") "%y : f64[2, 4, 3] = embedding %ids, %w\n", "2, 4, 3",
+    "0, 1, 2"};
+static const sample sample_rotary = {
+    P("x", "2, 2, 3, 4") "%c0 : f64[3, 2] = constant {value = 0.6}\n"
+                         "%s0 : f64[3, 2] = constant {value = 0.8}\n%y : f64[2, 2, 3, 4] = rotary "
+                         "%x, %c0, %s0\n",
+    "2, 2, 3, 4", "0, 1, 2, 3"};
+static const sample sample_sdpa = {
+    P("q", "2, 4, 5, 3") P("k", "2, 2, 5, 3") P(
+        "v",
+        "2, 2, 5, 2") "%y, %lse : f64[2, 4, 5, 2], f64[2, 4, 5] = sdpa %q, %k, %v {scale = 0.7}\n",
+    "2, 4, 5, 2", "0, 1, 2, 3"};
+static const sample sample_nll = {
+    IDS("ids", "2, 4")
+        P("x", "2, 4, 5") "%y, %lse : f64[], f64[2, 4] = nll %x, %ids {ignore = 1}\n",
+    "", ""};
+static const sample sample_linear = {P("x", "2, 3, 5") P("w", "4, 5")
+                                         P("b", "4") "%y : f64[2, 3, 4] = linear %x, %w, %b\n",
+                                     "2, 3, 4", "0, 1, 2"};
+static const sample sample_rms_norm = {
+    P("x", "2, 3, 5") P("w", "5") "%y : f64[2, 3, 5] = rms_norm %x, %w\n", "2, 3, 5", "0, 1, 2"};
+static const sample sample_rope = {
+    IDS("ids", "2, 3") P("x", "2, 2, 3, 4") "%y : f64[2, 2, 3, 4] = rope %x, %ids {theta = 10}\n",
+    "2, 2, 3, 4", "0, 1, 2, 3"};
+static const sample sample_cross_entropy = {
+    IDS("ids", "2, 4") P("x", "2, 4, 5") "%y : f64[] = cross_entropy %x, %ids {ignore = 1}\n", "",
+    ""};
+// On one rank an exchange is the identity, and so is its derivative; on several: unit.run.ranks.
+static const sample sample_all_to_all = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = all_to_all %x {split = 0, gather = 1}\n", "2, 3, 4",
+    "0, 1, 2"};
+static const sample sample_all_reduce = UNARY("all_reduce", "");
+
+static const struct {
+    const char *op;
+    const sample *s;
+} samples[] = {
+#define SAMPLE_MODULE(name) {#name, &sample_##name},
+#define SAMPLE_PRIMITIVE(name) {#name, &sample_##name},
+#define SAMPLE_TERMINAL(name)
+#define OP(kind, name, min_in, max_in, attr, flags, cost, rule, doc) SAMPLE_##kind(name)
+#include "ir/op.def"
+#undef OP
+};
+
+typedef struct run {
+    asp_plan *plan;
+    asp_rank *r;
+    asp_team *team;
+} run;
+
+// loss = sum(y * c) with c a parameter too: its gradient is y itself.
+static asp_status compile(asp_ctx *cx, const sample *s, asp_plan **out_plan)
+{
+    char text[2048];
+    asp_graph *g;
+    snprintf(text, sizeof text,
+             "graph t {\n%s%%c : f64[%s] = param {name = \"c\"}\n%%weighted : f64[%s] = mul %%y, %%c\n"
+             "%%loss : f64[] = sum %%weighted {dims = [%s]}\nreturn \"loss\" = %%loss\n}\n",
+             s->nodes, s->shape, s->shape, s->dims);
+    asp_pass_options options = {.ranks = 1, .sp = "auto", .ac = "none"};
+    asp_run_options run_options = {.threads = 1};
+    ASP_TRY(asp_graph_parse(cx, "sample", text, strlen(text), &g));
+    asp_status status = asp_graph_typecheck(g);
+    cx->verify_each_pass = true;
+    if (status == ASP_OK) status = asp_passes_run(cx, g, ASP_PIPELINE_JOINT, &options, NULL);
+    if (status == ASP_OK) status = asp_plan_create(cx, g, &run_options, out_plan);
+    asp_graph_destroy(g);
+    return status;
+}
+
+static asp_status loss_of(run *x, double *out_loss)
+{
+    for (int k = 0; k < asp_plan_n_inputs(x->plan); k++) {
+        int64_t *at = asp_rank_input(x->r, k), n = asp_plan_get_input(x->plan, k)->bytes / 8;
+        for (int64_t i = 0; i < n; i++) at[i] = (3 * i + 2) % 5;
+    }
+    return asp_rank_step(x->r, out_loss);
+}
+
+static asp_status compare(run *x, const char *op)
+{
+    int64_t n = asp_plan_slab_count(x->plan);
+    double *p = asp_rank_slab(x->r, ASP_SLAB_PARAM), *g = asp_rank_slab(x->r, ASP_SLAB_GRAD), loss,
+           largest = 0;
+    for (int64_t i = 0; i < n; i++) p[i] = 1 + 0.45 * sin(1.7 * (double)i + 0.3);
+    ASP_TRY(loss_of(x, &loss));
+    double *gradient = malloc((size_t)n * sizeof *gradient);
+    assert_non_null(gradient);
+    memcpy(gradient, g, (size_t)n * sizeof *gradient);
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(gradient[i]));
+    assert_true(largest > 1e-3);
+    for (int k = 0; k < asp_plan_n_params(x->plan); k++) {
+        const asp_plan_param *a = asp_plan_get_param(x->plan, k);
+        for (int64_t i = a->offset; i < a->offset + a->count; i++) {
+            double kept = p[i], up, down;
+            p[i] = kept + 1e-5;
+            ASP_TRY(loss_of(x, &up));
+            p[i] = kept - 1e-5;
+            ASP_TRY(loss_of(x, &down));
+            p[i] = kept;
+            double slope = (up - down) / 2e-5;
+            if (!(fabs(slope - gradient[i]) <= 1e-7 * largest))
+                fail_msg("%s: %s[%lld] is %.12g by differences, %.12g by derivative", op, a->name,
+                         (long long)(i - a->offset), slope, gradient[i]);
+        }
+    }
+    free(gradient);
+    return ASP_OK;
+}
+
+typedef struct job {
+    const char *op;
+    const sample *s;
+} job;
+
+static asp_status one_rank(void *arg, asp_comm *comm, asp_ctx *cx)
+{
+    const job *j = arg;
+    run x = {0};
+    ASP_TRY(compile(cx, j->s, &x.plan));
+    ASP_TRY(asp_team_create(cx, 1, -1, &x.team));
+    ASP_TRY(asp_rank_create(cx, x.plan, comm, x.team, &x.r));
+    ASP_TRY(compare(&x, j->op));
+    asp_rank_destroy(x.r);
+    asp_team_destroy(x.team);
+    asp_plan_destroy(x.plan);
+    return ASP_OK;
+}
+
+static void every_derivative_meets_finite_differences(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ASP_COUNT_OF(samples); i++) {
+        asp_ctx cx;
+        asp_ctx_init(&cx);
+        job j = {samples[i].op, samples[i].s};
+        if (asp_ranks_run(&cx, ASP_COMM_thread, 1, one_rank, &j) < 0)
+            fail_msg("%s: %s", samples[i].op, cx.message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_derivative_meets_finite_differences)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
