@@ -67,17 +67,43 @@ static uint64_t hash_model(asp_arena *a, const asp_program *m)
     return asp_hash(t.at, t.n, 0);
 }
 
-static asp_status write_state(asp_arena *a, const char *folder, const asp_program *m,
-                              const asp_train_options *o, int64_t step, uint64_t data_hash)
+// What must be the same for a resumed run to continue the first one bit for bit, beside model, data
+// and the plan's dtype.
+typedef struct setting {
+    const char *option;
+    double value;
+} setting;
+#define N_SETTINGS 8
+
+static void list_settings(const asp_train_options *o, const asp_plan *p, setting out[N_SETTINGS])
+{
+    const asp_plan_input *in = asp_plan_get_input(p, 0);
+    const setting all[N_SETTINGS] = {{"steps", (double)o->steps},
+                                     {"seed", (double)o->seed},
+                                     {"seq", (double)in->dim[in->rank - 1]},
+                                     {"batch", (double)o->batch},
+                                     {"lr", o->lr},
+                                     {"warmup", (double)o->warmup},
+                                     {"clip", o->clip},
+                                     {"weight-decay", o->weight_decay}};
+    memcpy(out, all, sizeof all);
+}
+
+static asp_status write_state(asp_arena *a, const char *folder, const asp_plan *p,
+                              const asp_program *m, const asp_train_options *o, int64_t step,
+                              uint64_t data_hash)
 {
     asp_text t;
     asp_text_init(&t, a);
-    asp_put(
-        &t,
-        "{\n  \"step\": %lld,\n  \"steps\": %lld,\n  \"seed\": %lld,\n  \"data\": \"%016llx\",\n"
-        "  \"model\": \"%016llx\"",
-        (long long)step, (long long)o->steps, (long long)o->seed, (unsigned long long)data_hash,
-        (unsigned long long)hash_model(a, m));
+    setting settings[N_SETTINGS];
+    list_settings(o, p, settings);
+    asp_put(&t,
+            "{\n  \"step\": %lld,\n  \"data\": \"%016llx\",\n  \"model\": \"%016llx\",\n  "
+            "\"dtype\": \"%s\"",
+            (long long)step, (unsigned long long)data_hash, (unsigned long long)hash_model(a, m),
+            asp_dtypes[asp_plan_dtype(p)].name);
+    for (int i = 0; i < N_SETTINGS; i++)
+        asp_put(&t, ",\n  \"%s\": %.17g", settings[i].option, settings[i].value);
     for (size_t i = 0; i < ASP_COUNT_OF(tensor_files); i++) {
         uint64_t hash;
         ASP_TRY(hash_file(a->cx, asp_printf(a, "%s/%s", folder, tensor_files[i]), &hash));
@@ -106,7 +132,7 @@ static asp_status write_files(asp_arena *a, const char *folder, asp_rank *r, con
     list_tensors(a, r, p, ASP_SLAB_V, "v.", tensors + n);
     ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/optimizer.safetensors", folder), tensors,
                                   2 * n));
-    return write_state(a, folder, m, o, step, data_hash);
+    return write_state(a, folder, p, m, o, step, data_hash);
 }
 
 // The steps of the checkpoints in a folder, newest first.
@@ -214,30 +240,46 @@ static asp_status same_hash(asp_ctx *cx, const char *folder, const json_t *state
     return ASP_OK;
 }
 
+static asp_status check_settings(asp_ctx *cx, const char *folder, const json_t *state,
+                                 const asp_train_options *o, const asp_plan *p)
+{
+    setting settings[N_SETTINGS];
+    const char *dtype;
+    list_settings(o, p, settings);
+    ASP_TRY(asp_json_str(cx, folder, state, "dtype", NULL, &dtype));
+    if (strcmp(dtype, asp_dtypes[asp_plan_dtype(p)].name) != 0)
+        return asp_fail(
+            cx, ASP_ERR_INPUT,
+            "%s was made with --dtype %s; resuming continues that run, so give the same", folder,
+            dtype);
+    for (int i = 0; i < N_SETTINGS; i++) {
+        double was;
+        ASP_TRY(asp_json_f64(cx, folder, state, settings[i].option, NULL, &was));
+        if (was != settings[i].value)
+            return asp_fail(cx, ASP_ERR_INPUT,
+                            "%s was made with --%s %.12g, not %.12g; resuming continues that run, "
+                            "so give the same",
+                            folder, settings[i].option, was, settings[i].value);
+    }
+    return ASP_OK;
+}
+
 static asp_status check_same_run(asp_arena *a, const char *folder, const json_t *state,
-                                 const asp_program *m, const asp_train_options *o,
-                                 uint64_t data_hash)
+                                 const asp_plan *p, const asp_program *m,
+                                 const asp_train_options *o, uint64_t data_hash)
 {
     asp_ctx *cx = a->cx;
-    int64_t seed, steps;
     bool model, data;
     ASP_TRY(same_hash(cx, folder, state, "model", hash_model(a, m), &model));
     ASP_TRY(same_hash(cx, folder, state, "data", data_hash, &data));
-    ASP_TRY(asp_json_i64(cx, folder, state, "seed", NULL, &seed));
-    ASP_TRY(asp_json_i64(cx, folder, state, "steps", NULL, &steps));
     if (!model)
         return asp_fail(cx, ASP_ERR_INPUT,
                         "%s is of another model than --model %s; give the model it was made with%s",
                         folder, o->model, m->has_config ? ": config.json lies there" : "");
-    if (seed != o->seed || steps != o->steps)
-        return asp_fail(cx, ASP_ERR_INPUT,
-                        "%s was made with --seed %lld --steps %lld; resuming continues that run, "
-                        "so give the same",
-                        folder, (long long)seed, (long long)steps);
     if (!data)
         return asp_fail(cx, ASP_ERR_INPUT, "%s was trained on other data; give the same --data",
                         folder);
-    return ASP_OK;
+    return check_settings(cx, folder, state, o, p);
 }
 
 static asp_status load_files(asp_arena *a, const char *folder, asp_rank *r, const asp_plan *p)
@@ -269,7 +311,7 @@ static asp_status read_checkpoint(asp_arena *a, asp_rank *r, const asp_plan *p,
             if (warn) fprintf(warn, "autosp: %s; looking at the one before\n", a->cx->message);
             continue;
         }
-        asp_status s = check_same_run(a, folder, state, m, o, data_hash);
+        asp_status s = check_same_run(a, folder, state, p, m, o, data_hash);
         json_decref(state);
         ASP_TRY(s);
         *out_step = steps[i];

@@ -13,6 +13,7 @@ typedef struct loop {
     uint64_t data_hash;
     int64_t seq;
     double compile_ms;
+    int64_t n_steps;     // taken by this run
     bool speaks;         // rank 0 runs in this process
     int64_t anon_before; // of the process, before ranks allocate
     double first_loss, last_loss;
@@ -64,6 +65,7 @@ static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm,
         l->first_loss = loss;
     }
     l->last_loss = loss;
+    l->n_steps++;
     l->exchanged_bytes = exchanged;
     const asp_plan_input *in = asp_plan_get_input(l->plan, 0);
     asp_step_report s = {.step = step + 1,
@@ -150,7 +152,10 @@ static asp_status run(asp_ctx *cx, loop *l)
         return asp_fail(cx, ASP_ERR_INPUT, "--resume %s is not a folder", o->resume);
     l->data_hash = asp_tokens_hash(l->tokens);
     ASP_TRY(asp_ranks_run(cx, o->comm, (int)o->ranks, rank_main, l));
-    if (l->speaks)
+    if (l->speaks && l->n_steps == 0 && l->report->text)
+        fprintf(l->report->text, "nothing left to do: %s holds step %lld of %lld\n", o->resume,
+                (long long)o->steps, (long long)o->steps);
+    if (l->speaks && l->n_steps > 0)
         asp_report_summary(l->report, l->plan, l->first_loss, l->last_loss, l->process_bytes,
                            l->exchanged_bytes);
     return ASP_OK;

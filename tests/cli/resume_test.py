@@ -87,6 +87,20 @@ class Resume(Case):
         self.train("whole")
         p = self.train("out", "--resume", "whole", "--json", "-")
         self.assertNotIn('"step"', p.stdout)
+        p = self.train("out", "--resume", "whole")
+        self.assertIn("nothing left to do: whole holds step", p.stdout)
+        self.assertNotIn("DIFFERENT", p.stdout)
+
+    def test_other_settings_are_refused(self):
+        """Whatever would change the bits of the run that is continued."""
+        self.train("whole")
+        for option, value in [("lr", "1e-3"), ("warmup", 7), ("clip", 0.25), ("weight-decay", 0.3), ("batch", 3),
+                              ("seq", 24), ("seed", 77), ("steps", 99), ("dtype", "f64")]:
+            p = run(*RUN, "--resume", "whole", f"--{option}", value, cwd=self.dir)
+            self.assertEqual(p.returncode, 2, f"{option}: {p.stderr}")
+            self.assertIn(f"--{option} ", p.stderr)
+            self.assertIn("give the same", p.stderr)
+            self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
 
     def test_threads(self):
         """Two equal runs, then 1, 2 and 3 threads a rank, on 1 and 2 ranks and every policy."""
