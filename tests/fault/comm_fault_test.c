@@ -125,8 +125,6 @@ static void one_fault(size_t i)
 static void all_end_and_name_the_rank(void **state)
 {
     (void)state;
-    if (!asp_comm_is_built(ASP_COMM_mpi)) skip();
-    if (system("mpirun --version >/dev/null 2>&1") != 0) skip();
     for (size_t i = 0; i < ASP_COUNT_OF(faults); i++) one_fault(i);
 }
 
@@ -136,6 +134,8 @@ int main(int argc, char **argv)
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return 1;
     self[n] = '\0';
+    if (!asp_comm_is_built(ASP_COMM_mpi) || system("mpirun --version >/dev/null 2>&1") != 0)
+        return 77; // CTest's word for skipped (tests.cmake)
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_end_and_name_the_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

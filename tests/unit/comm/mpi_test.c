@@ -37,16 +37,14 @@ static int start(int processes, int ranks, char *out, size_t out_bytes)
     return pclose(f);
 }
 
-static void skip_without_mpi(void)
+static bool has_mpi(void)
 {
-    if (!asp_comm_is_built(ASP_COMM_mpi)) skip();
-    if (system("mpirun --version >/dev/null 2>&1") != 0) skip();
+    return asp_comm_is_built(ASP_COMM_mpi) && system("mpirun --version >/dev/null 2>&1") == 0;
 }
 
 static void conforms(void **state)
 {
     (void)state;
-    skip_without_mpi();
     static const int ranks[] = {1, 2, 3, 4, 8};
     for (size_t i = 0; i < ASP_COUNT_OF(ranks); i++) {
         char out[16384];
@@ -59,7 +57,6 @@ static void conforms(void **state)
 static void other_number_of_ranks(void **state)
 {
     (void)state;
-    skip_without_mpi();
     char out[16384];
     assert_int_not_equal(start(2, 4, out, sizeof out), 0);
     const char *want = "--ranks 4, but MPI started 2 processes; start it as mpirun -n 4";
@@ -74,6 +71,7 @@ int main(int argc, char **argv)
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return 1;
     self[n] = '\0';
+    if (!has_mpi()) return 77; // CTest's word for skipped (CMakeLists.txt)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conforms),
         cmocka_unit_test(other_number_of_ranks),
