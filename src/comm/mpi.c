@@ -7,6 +7,7 @@
 // After a failure MPI is not called again and not finalised: arrays of unfinished messages are
 // gone. Neighbours: comm_int.h (contract), move.c.  The only file that knows mpi.h; without
 // ASP_HAVE_MPI it is one refusal.  SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
 #include "comm/comm_int.h"
 
 #ifndef ASP_HAVE_MPI
@@ -78,12 +79,7 @@ typedef struct mpi_comm {
 
 // ---- failing -------------------------------------------------------------------------------
 
-static int64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
+static int64_t now_us(void) { return (int64_t)(asp_seconds() * 1e6); }
 
 static void sleep_us(int64_t us)
 {

@@ -1,18 +1,17 @@
 // The built-in rates and the machine file, a flat JSON object with one key per field.
 // Neighbours: cost.h (contract), machine.def (the table); `autosp bench` writes the file.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
+#include "base/json.h"
 #include "cost/cost.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_PATH_BYTES 4096
+#define MAX_FILE_BYTES ((size_t)1 << 20)
 
 // ---- the table -----------------------------------------------------------------------------
 
@@ -117,21 +116,22 @@ static asp_status parse(asp_ctx *cx, const char *path, const json_t *root, asp_m
 asp_status asp_machine_read(asp_ctx *cx, const char *path, asp_machine *out_machine,
                             bool *out_found)
 {
-    FILE *f = fopen(path, "rbe");
-    if (!f && (errno == ENOENT || errno == ENOTDIR)) {
+    json_t *root;
+    asp_machine m = {0};
+    if (!asp_path_exists(path)) {
         *out_machine = builtin_here();
         *out_found = false;
         return ASP_OK;
     }
-    if (!f) return asp_fail(cx, ASP_ERR_IO, "%s: %s", path, strerror(errno));
-    json_error_t error;
-    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
-    fclose(f);
-    if (!root)
-        return asp_fail(cx, ASP_ERR_INPUT, "%s:%d:%d: %s; `autosp bench` writes the file anew",
-                        path, error.line, error.column, error.text);
-    asp_machine m = {0};
-    asp_status s = parse(cx, path, root, &m);
+    asp_status s = asp_json_read(cx, path, MAX_FILE_BYTES, &root);
+    if (s == ASP_ERR_INPUT) {
+        char why[ASP_MESSAGE_BYTES];
+        snprintf(why, sizeof why, "%s", cx->message);
+        return asp_fail(cx, s, "not a machine file: %.3000s; `autosp bench` writes the file anew",
+                        why);
+    }
+    ASP_TRY(s);
+    s = parse(cx, path, root, &m);
     json_decref(root);
     if (s < 0) return s;
     *out_machine = m;
@@ -164,47 +164,24 @@ static json_t *as_json(const asp_machine *m)
     return root;
 }
 
-// The folders above path, like mkdir -p; what is wrong with them shows when the file is opened.
-static void make_folders(const char *path)
-{
-    char folder[MAX_PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(folder, 0777);
-        *slash = '/';
-    }
-}
-
-static int write_synced(const char *path, const json_t *root)
-{
-    FILE *f = fopen(path, "wbe");
-    if (!f) return errno;
-    int error = 0;
-    if (json_dumpf(root, f, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) != 0 || fputc('\n', f) == EOF)
-        error = EIO;
-    if (!error && (fflush(f) != 0 || fsync(fileno(f)) != 0)) error = errno;
-    if (fclose(f) != 0 && !error) error = errno;
-    return error;
-}
-
 asp_status asp_machine_write(asp_ctx *cx, const char *path, const asp_machine *m)
 {
-    char beside[MAX_PATH_BYTES];
-    int n = snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid());
-    if (n < 0 || n >= (int)sizeof beside)
+    char folder[MAX_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    if (strlen(path) >= sizeof folder)
         return asp_fail(cx, ASP_ERR_USAGE, "the path of the machine file is longer than %d bytes",
                         MAX_PATH_BYTES);
     json_t *root = as_json(m);
-    if (!root) return asp_fail(cx, ASP_ERR_NOMEM, "the machine refused memory for %s", path);
-    make_folders(path);
-    int error = write_synced(beside, root);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(root);
-    if (!error && rename(beside, path) != 0) error = errno;
-    if (!error) return ASP_OK;
-    unlink(beside);
-    return asp_fail(cx, ASP_ERR_IO, "%s: %s; name a writable file in AUTOSP_MACHINE", path,
-                    strerror(error));
+    if (!text) return asp_fail(cx, ASP_ERR_NOMEM, "the machine refused memory for %s", path);
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    asp_status s = *folder ? asp_folder_make(cx, folder) : ASP_OK;
+    if (s == ASP_OK) s = asp_file_write_whole(cx, path, text, strlen(text));
+    free(text);
+    return s < 0
+               ? asp_note(cx, s, "%s cannot be written; name another file in AUTOSP_MACHINE", path)
+               : ASP_OK;
 }
 
 // ---- finding -------------------------------------------------------------------------------

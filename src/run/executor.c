@@ -1,11 +1,11 @@
 // One rank: its memory, and the walk over the step program.  Neighbours: run.h (contract),
 // program.c (who made the steps). SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
 #include "run/run_int.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 
 struct asp_rank {
     asp_ctx *cx;          // borrowed
@@ -131,20 +131,13 @@ static asp_status step_all_reduce(asp_rank *r, const asp_step *s)
 static asp_status (*const run_step[])(asp_rank *r, const asp_step *s) = {
     step_kernel, step_rows, step_all_to_all, step_all_reduce};
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 asp_status asp_rank_step(asp_rank *r, double *out_loss)
 {
     for (uint32_t i = 0; i < r->plan->steps.n; i++) {
         const asp_step *s = &r->plan->steps.at[i];
-        double start = r->seconds ? now() : 0;
+        double start = r->seconds ? asp_seconds() : 0;
         ASP_TRY_NOTE(r->cx, run_step[s->kind](r, s), "step %u, %s (%s)", i, s->op, s->loc);
-        if (r->seconds) r->seconds[i] = now() - start;
+        if (r->seconds) r->seconds[i] = asp_seconds() - start;
     }
     const void *loss = at(r, r->plan->loss);
     if (loss)
