@@ -93,8 +93,6 @@ bool asp_rowprog_may_overwrite(const asp_rowprog *p, int out, int in);
 // each other (ops may run in another order than described), but an output may be an input that
 // may_overwrite allows it, each input taken once.  work: work_bytes(p, n_threads), 64-byte aligned.
 void asp_rowprog_run(const asp_rowprog *p, void *const *ptrs, void *work, asp_worker *w);
-// The same as a kernel: k->plan is the program, slots are k->in, then k->out.
-void asp_rowprog_kernel(const asp_kcall *k, asp_worker *w);
 
 // Tests only: as build, but with this tile (columns a multiple of 64, or 0 for the usual) and
 // without joining primitives.

@@ -133,11 +133,3 @@ void asp_rowprog_run(const asp_rowprog *p, void *const *ptrs, void *work, asp_wo
     asp_team_barrier(w);
     if (w->thread == 0) run_alone(&u, p->after, p->n_steps);
 }
-
-void asp_rowprog_kernel(const asp_kcall *k, asp_worker *w)
-{
-    void *ptrs[2 * ASP_MAX_OPERANDS];
-    for (int i = 0; i < k->n_in; i++) ptrs[i] = k->in[i].data;
-    for (int i = 0; i < k->n_out; i++) ptrs[k->n_in + i] = k->out[i].data;
-    asp_rowprog_run(k->plan, ptrs, k->work, w);
-}
