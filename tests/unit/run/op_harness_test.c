@@ -116,10 +116,11 @@ static asp_status compile(asp_ctx *cx, const sample *s, asp_plan **out_plan)
 {
     char text[2048];
     asp_graph *g;
-    snprintf(text, sizeof text,
-             "graph t {\n%s%%c : f64[%s] = param {name = \"c\"}\n%%weighted : f64[%s] = mul %%y, %%c\n"
-             "%%loss : f64[] = sum %%weighted {dims = [%s]}\nreturn \"loss\" = %%loss\n}\n",
-             s->nodes, s->shape, s->shape, s->dims);
+    snprintf(
+        text, sizeof text,
+        "graph t {\n%s%%c : f64[%s] = param {name = \"c\"}\n%%weighted : f64[%s] = mul %%y, %%c\n"
+        "%%loss : f64[] = sum %%weighted {dims = [%s]}\nreturn \"loss\" = %%loss\n}\n",
+        s->nodes, s->shape, s->shape, s->dims);
     asp_pass_options options = {.ranks = 1, .sp = "auto", .ac = "none"};
     asp_run_options run_options = {.threads = 1};
     ASP_TRY(asp_graph_parse(cx, "sample", text, strlen(text), &g));
