@@ -197,6 +197,11 @@ static asp_status finish(const reader *r)
                         "%s: num_attention_heads %lld is not a multiple of num_key_value_heads "
                         "%lld; each K/V head serves as many query heads",
                         r->path, (long long)c->heads, (long long)c->kv_heads);
+    if (c->head_dim > 1 << 16)
+        return asp_fail(r->cx, ASP_ERR_INPUT,
+                        "%s: hidden_size / num_attention_heads makes heads of %lld; 65536 are "
+                        "possible: give \"head_dim\" or more heads",
+                        r->path, (long long)c->head_dim);
     if (c->head_dim % 2 != 0)
         return asp_fail(r->cx, ASP_ERR_INPUT,
                         "%s: head_dim %lld is odd; rotary positions turn pairs", r->path,

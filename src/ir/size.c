@@ -1,7 +1,7 @@
 // Symbolic sizes: exact arithmetic on sums of terms, interned so that equal expressions have equal
 // handles.
 //
-//   a term is  num/den * f1^e1 * f2^e2 ...   factors: symbols and ceil(a/b), ordered by number,
+//   a term is  num/den * f1^e1 * f2^e2 ...   factors: symbols and ceil(a/b), ordered by name,
 //   exponents not 0 a size is  a sum of terms, ordered by their factors, no two with the same
 //   factors, none with num = 0
 //
@@ -9,7 +9,6 @@
 // print.c, parse.c. SPDX-License-Identifier: Apache-2.0
 #include "ir/ir_int.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 
 #define MAX_FACTORS 6
@@ -59,10 +58,12 @@ static int64_t gcd(int64_t a, int64_t b)
 #define OVERFLOW_FACTOR 0
 static const term overflow_term = {.num = 1, .den = 1, .n = 1, .f = {{OVERFLOW_FACTOR, 1}}};
 
-static int64_t times(int64_t a, int64_t b)
+// a * b; sets *over, and never clears it, when that does not fit.
+static int64_t times(int64_t a, int64_t b, bool *over)
 {
     int64_t r = 0;
-    return asp_mul_overflows(a, b, &r) ? INT64_MAX / 4 : r; // above what a plan takes
+    *over |= asp_mul_overflows(a, b, &r);
+    return *over ? 1 : r;
 }
 
 static bool same_factors(const term *a, const term *b)
@@ -92,34 +93,61 @@ static int term_order(const struct asp_size_table *z, const term *a, const term 
     return 0;
 }
 
+static void overflow(sum *s)
+{
+    s->n = 1;
+    s->at[0] = overflow_term;
+}
+
+// num/den of both, over one denominator; false when it does not fit.
+static bool add_numbers(term *u, const term *t)
+{
+    bool over = false;
+    int64_t den = times(u->den / gcd(u->den, t->den), t->den, &over);
+    if (over) return false;
+    int64_t x = times(u->num, den / u->den, &over), y = times(t->num, den / t->den, &over), num = 0;
+    if (over || asp_add_overflows(x, y, &num) || num == INT64_MIN) return false;
+    int64_t common = gcd(num, den);
+    u->num = num / common;
+    u->den = den / common;
+    return true;
+}
+
+static bool is_overflow(const sum *s)
+{
+    return s->n == 1 && same_factors(&s->at[0], &overflow_term);
+}
+
 static void add_term(sum *s, term t)
 {
+    if (is_overflow(s)) return;
+    if (same_factors(&t, &overflow_term)) {
+        overflow(s);
+        return;
+    }
     for (uint32_t i = 0; i < s->n; i++) {
-        term *u = &s->at[i];
-        if (!same_factors(u, &t)) continue;
-        int64_t den = times(u->den / gcd(u->den, t.den), t.den);
-        int64_t num = 0;
-        if (asp_add_overflows(times(u->num, den / u->den), times(t.num, den / t.den), &num))
-            num = INT64_MAX / 4;
-        int64_t common = gcd(num, den);
-        u->num = num / common;
-        u->den = den / common;
-        if (num == 0) s->at[i] = s->at[--s->n];
+        if (!same_factors(&s->at[i], &t)) continue;
+        if (!add_numbers(&s->at[i], &t))
+            overflow(s);
+        else if (s->at[i].num == 0)
+            s->at[i] = s->at[--s->n];
         return;
     }
     if (t.num == 0) return;
-    if (s->n == MAX_TERMS) {
-        s->n = 0;
-        t = overflow_term;
-    }
-    s->at[s->n++] = t;
+    if (s->n == MAX_TERMS)
+        overflow(s);
+    else
+        s->at[s->n++] = t;
 }
 
 static term multiply_terms(const struct asp_size_table *z, const term *a, const term *b)
 {
-    term t = {.num = times(a->num / gcd(a->num, b->den), b->num / gcd(b->num, a->den)),
-              .den = times(a->den / gcd(b->num, a->den), b->den / gcd(a->num, b->den))};
+    bool over = same_factors(a, &overflow_term) || same_factors(b, &overflow_term);
+    int64_t across = gcd(a->num, b->den), back = gcd(b->num, a->den);
+    term t = {.num = times(a->num / across, b->num / back, &over),
+              .den = times(a->den / back, b->den / across, &over)};
     uint32_t i = 0, j = 0;
+    if (over || t.num == INT64_MIN) return overflow_term;
     while (i < a->n || j < b->n) {
         if (t.n == MAX_FACTORS) return overflow_term;
         int order = i == a->n   ? 1
@@ -227,12 +255,12 @@ asp_size asp_size_mul(asp_graph *g, asp_size a, asp_size b)
 
 asp_status asp_size_div(asp_graph *g, asp_size a, asp_size b, asp_size *out_size)
 {
-    if (asp_size_equal(a, b) && a.i != 0) {
+    if (asp_size_equal(a, b) && a.i != 0 && !is_overflow(sum_of(g, a))) {
         *out_size = asp_size_num(g, 1);
         return ASP_OK;
     }
     const sum *y = sum_of(g, b);
-    if (y->n != 1)
+    if (y->n != 1 || is_overflow(y))
         return asp_fail(g->cx, ASP_ERR_SHAPE, "cannot divide %s by %s: only by one non-zero term",
                         asp_size_str(g, a), asp_size_str(g, b));
     term inverse = y->at[0];
@@ -300,6 +328,7 @@ bool asp_size_divides(asp_graph *g, asp_size a, asp_size b, asp_size *out_quotie
 
 asp_size asp_size_ceil_div(asp_graph *g, asp_size a, asp_size b)
 {
+    if (is_overflow(sum_of(g, a)) || is_overflow(sum_of(g, b))) return asp_size_sym(g, "overflow");
     int64_t x, y;
     if (asp_size_is_num(g, a, &x) && asp_size_is_num(g, b, &y) && x >= 0 && y > 0)
         return asp_size_num(g, asp_ceil_div(x, y));
@@ -475,142 +504,11 @@ asp_size asp_size_copy(asp_graph *to, const asp_graph *from, asp_size s)
     return total;
 }
 
-// ---- parsing: sum = product (('+'|'-') product)*, product = atom (('*'|'/') atom)*
-// ---------------
-
-typedef struct reader {
-    asp_graph *g;
-    const char *s, *end;
-    const char *what; // NULL while all is well
-    int depth;
-} reader;
-
-static asp_size read_sum(reader *r);
-
-static void skip_spaces(reader *r)
+bool asp_size_fits_text(const asp_graph *g, asp_size s)
 {
-    while (r->s < r->end && (*r->s == ' ' || *r->s == '\t')) r->s++;
-}
-
-static bool take(reader *r, char c)
-{
-    skip_spaces(r);
-    if (r->s >= r->end || *r->s != c) return false;
-    r->s++;
-    return true;
-}
-
-static asp_size refuse(reader *r, const char *what)
-{
-    if (!r->what) r->what = what;
-    return (asp_size){0};
-}
-
-static asp_size read_number(reader *r)
-{
-    int64_t n = 0;
-    for (; r->s < r->end && isdigit((unsigned char)*r->s); r->s++)
-        if (asp_mul_overflows(n, 10, &n) || asp_add_overflows(n, *r->s - '0', &n) ||
-            n > INT64_C(1) << 53)
-            return refuse(r, "a number in a size is above 2^53");
-    return asp_size_num(r->g, n);
-}
-
-static asp_size read_name(reader *r)
-{
-    char name[32];
-    size_t n = 0;
-    for (; r->s < r->end && (isalnum((unsigned char)*r->s) || *r->s == '_'); r->s++) {
-        if (n + 1 >= sizeof name) return refuse(r, "a size symbol is longer than 31 letters");
-        name[n++] = *r->s;
-    }
-    name[n] = 0;
-    if (strcmp(name, "ceil") != 0) return asp_size_sym(r->g, name);
-    if (!take(r, '(')) return refuse(r, "'(' expected after ceil");
-    asp_size a = read_sum(r);
-    if (!take(r, ',')) return refuse(r, "',' expected in ceil(a, b)");
-    asp_size b = read_sum(r);
-    if (!take(r, ')')) return refuse(r, "')' expected after ceil(a, b");
-    return r->what ? (asp_size){0} : asp_size_ceil_div(r->g, a, b);
-}
-
-static asp_size read_atom(reader *r)
-{
-    skip_spaces(r);
-    if (r->s >= r->end || r->what || r->depth > 16) return refuse(r, "a size expected");
-    if (take(r, '(')) {
-        r->depth++;
-        asp_size s = read_sum(r);
-        r->depth--;
-        return take(r, ')') ? s : refuse(r, "')' expected in a size");
-    }
-    if (isdigit((unsigned char)*r->s)) return read_number(r);
-    if (isalpha((unsigned char)*r->s) || *r->s == '_') return read_name(r);
-    return refuse(r, "a size expected: numbers, symbols, + - * / ceil(a, b)");
-}
-
-// Products that a hostile text could push over the table's limits are refused before they are
-// formed.
-static bool fits(const reader *r, asp_size a, asp_size b)
-{
-    const sum *x = sum_of(r->g, a), *y = sum_of(r->g, b);
-    if ((x->n > 1 ? x->n : 1) * (y->n > 1 ? y->n : 1) > MAX_TERMS) return false;
-    for (uint32_t i = 0; i < x->n; i++) {
-        for (uint32_t j = 0; j < y->n; j++) {
-            const term *t = &x->at[i], *u = &y->at[j];
-            double num = (double)llabs(t->num) * (double)llabs(u->num),
-                   den = (double)t->den * (double)u->den;
-            if (t->n + u->n > MAX_FACTORS || num > 0x1p53 || den > 0x1p53) return false;
-            if ((double)llabs(t->num) * (double)u->den > 0x1p53 ||
-                (double)t->den * (double)llabs(u->num) > 0x1p53)
-                return false;
-        }
-    }
-    return true;
-}
-
-static asp_size read_product(reader *r)
-{
-    asp_size s = read_atom(r);
-    while (!r->what) {
-        bool multiply = take(r, '*');
-        if (!multiply && !take(r, '/')) break;
-        asp_size by = read_atom(r);
-        if (r->what) break;
-        if (!fits(r, s, by)) return refuse(r, "the size expression is too large");
-        if (multiply)
-            s = asp_size_mul(r->g, s, by);
-        else if (asp_size_div(r->g, s, by, &s) < 0)
-            return refuse(r, "a size can be divided by one non-zero term only");
-    }
-    return s;
-}
-
-static asp_size read_sum(reader *r)
-{
-    bool negative = take(r, '-');
-    asp_size s = read_product(r);
-    if (negative && !r->what) s = asp_size_sub(r->g, asp_size_num(r->g, 0), s);
-    while (!r->what) {
-        bool plus = take(r, '+');
-        if (!plus && !take(r, '-')) break;
-        asp_size t = read_product(r);
-        if (r->what) break;
-        if (sum_of(r->g, s)->n + sum_of(r->g, t)->n > MAX_TERMS || !fits(r, s, t))
-            return refuse(r, "the size expression is too large");
-        s = plus ? asp_size_add(r->g, s, t) : asp_size_sub(r->g, s, t);
-    }
-    return s;
-}
-
-bool asp_size_parse(asp_graph *g, const char **s, const char *end, asp_size *out_size,
-                    const char **out_what)
-{
-    reader r = {.g = g, .s = *s, .end = end};
-    asp_size size = read_sum(&r);
-    *s = r.s;
-    *out_what = r.what;
-    if (r.what) return false;
-    *out_size = size;
-    return true;
+    const sum *x = sum_of(g, s);
+    bool fits = !is_overflow(x);
+    for (uint32_t i = 0; i < x->n; i++)
+        fits &= llabs(x->at[i].num) <= INT64_C(1) << 53 && x->at[i].den <= INT64_C(1) << 53;
+    return fits;
 }

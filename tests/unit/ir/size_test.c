@@ -87,6 +87,32 @@ static void division_as_expressions(void **state)
     assert_false(asp_size_divides(g, less, BS, &q));
 }
 
+// A size that does not fit never turns into one that does, whatever is done with it.
+static void overflow_sticks(void **state)
+{
+    (void)state;
+    asp_size S = asp_size_sym(g, "S"), never = asp_size_sym(g, "overflow"), x = S, y = S;
+    asp_env env = {.at = {{"S", 8}}, .n = 1};
+    int64_t v;
+    const int64_t p = (INT64_C(1) << 52) + 1, q = (INT64_C(1) << 52) - 1;
+    for (int i = 0; i < 4; i++) x = asp_size_mul(g, x, asp_size_num(g, p)); // the numerator
+    assert_true(asp_size_equal(x, never));
+    for (int i = 0; i < 4 && asp_size_div(g, y, asp_size_num(g, i % 2 ? p : q), &y) == ASP_OK;
+         i++) {
+    }
+    assert_true(asp_size_equal(y, never)); // the denominator
+    assert_true(asp_size_equal(asp_size_sub(g, x, x), never));
+    assert_true(asp_size_equal(asp_size_add(g, S, x), never));
+    assert_true(asp_size_equal(asp_size_mul(g, y, S), never));
+    assert_true(asp_size_equal(asp_size_ceil_div(g, x, S), never));
+    assert_int_equal(asp_size_div(g, x, x, &y), ASP_ERR_SHAPE);
+    assert_int_equal(asp_size_eval(g, x, &env, &v), ASP_ERR_USAGE);
+    asp_size many = asp_size_num(g, 1); // more terms than a size may have
+    for (char name[2] = "a"; name[0] < 'p'; name[0]++)
+        many = asp_size_add(g, many, asp_size_sym(g, name));
+    assert_true(asp_size_equal(many, never));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +120,7 @@ int main(void)
         cmocka_unit_test(equal_numbers_are_not_equal_sizes),
         cmocka_unit_test(division_as_expressions),
         cmocka_unit_test(evaluation_is_exact_or_refused),
+        cmocka_unit_test(overflow_sticks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
