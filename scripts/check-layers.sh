@@ -1,5 +1,5 @@
 #!/bin/sh
-# A folder of src/ includes only folders before it in the order, and another folder's *_int.h never.
+# A folder of src/ includes only folders before it in the order, and another folder's *_int.h never; what belongs to base stays there.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -23,3 +23,6 @@ grep -rn --include='*.[ch]' --include='*.def' '^ *# *include "' src | awk -v ord
         bad++
     }
     END { print NR " includes checked, " bad + 0 " wrong"; exit bad > 0 }'
+# Numbers with a point are read and written by base/text.c alone: elsewhere they would follow the caller's locale.
+! grep -rnE --include='*.[ch]' '(^|[^_a-z])(strto[dfl]d?|atof|setlocale) *\(|(^|[^_a-z])v?s?n?f?(printf|scanf) *\([^"]*"[^"]*%[-+ #0-9.*]*[aefgAEFG]' src |
+    grep -v '^src/base/text\.c:' || { echo "the locale decides these numbers: use asp_strtod, asp_format, asp_print (base/base.h)"; exit 1; }

@@ -109,11 +109,11 @@ char *asp_printf(asp_arena *a, const char *fmt, ...)
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    int n = asp_vformat(NULL, 0, fmt, args);
     va_end(args);
     ASP_CHECK(n >= 0);
     char *s = asp_alloc_bytes(a, (size_t)n + 1, 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
+    asp_vformat(s, (size_t)n + 1, fmt, again);
     va_end(again);
     return s;
 }

@@ -104,6 +104,13 @@ void *asp_vec_grow(asp_arena *a, void *at, uint32_t n, uint32_t *cap, uint32_t n
 
 // ---- text ----------------------------------------------------------------------------------
 
+// Numbers are written and read with a point, whatever locale the calling program has set: these
+// four stand for strtod, snprintf, vsnprintf and fprintf everywhere in src/.
+double asp_strtod(const char *s, char **out_end);
+int asp_format(char *buf, size_t bytes, const char *fmt, ...) ASP_PRINTF(3, 4);
+int asp_vformat(char *buf, size_t bytes, const char *fmt, va_list args) ASP_PRINTF(3, 0);
+int asp_print(FILE *f, const char *fmt, ...) ASP_PRINTF(2, 3);
+
 // A growing string on an arena; text.at is always terminated once something was put.
 typedef struct asp_text {
     asp_arena *arena;
@@ -114,6 +121,8 @@ typedef struct asp_text {
 void asp_text_init(asp_text *t, asp_arena *a);
 void asp_put(asp_text *t, const char *fmt, ...) ASP_PRINTF(2, 3);
 void asp_put_bytes(asp_text *t, const char *s, size_t n);
+// The shortest decimal of at least min_digits (trailing zeros dropped) that reads back to v.
+void asp_put_f64(asp_text *t, int min_digits, double v);
 void asp_put_quoted(asp_text *t, const char *s); // "a\"b\n", JSON escapes
 // "1.50 GiB", "96 bytes"; buf of at least 32 bytes; returns buf.
 const char *asp_human_bytes(char *buf, size_t buf_bytes, int64_t bytes);

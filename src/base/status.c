@@ -50,7 +50,7 @@ asp_status asp_fail(asp_ctx *cx, asp_status code, const char *fmt, ...)
     ASP_CHECK(code < 0);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(cx->message, sizeof cx->message, fmt, args);
+    asp_vformat(cx->message, sizeof cx->message, fmt, args);
     va_end(args);
     for (char *c = cx->message; *c; c++)
         if (is_control(*c)) *c = '?';
@@ -62,7 +62,7 @@ asp_status asp_note(asp_ctx *cx, asp_status s, const char *fmt, ...)
     char before[512], after[ASP_MESSAGE_BYTES];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(before, sizeof before, fmt, args);
+    asp_vformat(before, sizeof before, fmt, args);
     va_end(args);
     memcpy(after, cx->message, sizeof after);
     snprintf(cx->message, sizeof cx->message, "%s: %.3500s", before, after);

@@ -4,8 +4,51 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
+
+// The plain locale for this thread.  The C library keeps it as a constant: nothing is allocated.
+static locale_t enter_plain_locale(void)
+{
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
+double asp_strtod(const char *s, char **out_end)
+{
+    locale_t callers = enter_plain_locale();
+    double v = strtod(s, out_end);
+    uselocale(callers);
+    return v;
+}
+
+int asp_vformat(char *buf, size_t bytes, const char *fmt, va_list args)
+{
+    locale_t callers = enter_plain_locale();
+    int n = vsnprintf(buf, bytes, fmt, args);
+    uselocale(callers);
+    return n;
+}
+
+int asp_format(char *buf, size_t bytes, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = asp_vformat(buf, bytes, fmt, args);
+    va_end(args);
+    return n;
+}
+
+int asp_print(FILE *f, const char *fmt, ...)
+{
+    va_list args;
+    locale_t callers = enter_plain_locale();
+    va_start(args, fmt);
+    int n = vfprintf(f, fmt, args);
+    va_end(args);
+    uselocale(callers);
+    return n;
+}
 
 void asp_text_init(asp_text *t, asp_arena *a) { *t = (asp_text){.arena = a}; }
 
@@ -33,13 +76,24 @@ void asp_put(asp_text *t, const char *fmt, ...)
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    int n = asp_vformat(NULL, 0, fmt, args);
     va_end(args);
     ASP_CHECK(n >= 0);
     reserve(t, (size_t)n);
-    vsnprintf(t->at + t->n, (size_t)n + 1, fmt, again);
+    asp_vformat(t->at + t->n, (size_t)n + 1, fmt, again);
     va_end(again);
     t->n += (size_t)n;
+}
+
+void asp_put_f64(asp_text *t, int min_digits, double v)
+{
+    char buf[40];
+    for (int digits = min_digits; digits <= 17; digits++) {
+        asp_format(buf, sizeof buf, "%.*g", digits, v);
+        double back = asp_strtod(buf, NULL);
+        if (!(back < v) && !(back > v)) break; // NaN, too
+    }
+    asp_put(t, "%s", buf);
 }
 
 void asp_put_quoted(asp_text *t, const char *s)
@@ -65,13 +119,13 @@ const char *asp_human_bytes(char *buf, size_t buf_bytes, int64_t bytes)
 {
     static const char *const unit[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
     if (bytes < 1024) {
-        snprintf(buf, buf_bytes, "%lld bytes", (long long)bytes);
+        asp_format(buf, buf_bytes, "%lld bytes", (long long)bytes);
         return buf;
     }
     double v = (double)bytes / 1024;
     size_t u = 0;
     for (; v >= 1024 && u + 1 < ASP_COUNT_OF(unit); u++) v /= 1024;
-    snprintf(buf, buf_bytes, "%.*f %s", v < 10 ? 2 : 1, v, unit[u]);
+    asp_format(buf, buf_bytes, "%.*f %s", v < 10 ? 2 : 1, v, unit[u]);
     return buf;
 }
 
@@ -92,7 +146,7 @@ asp_status asp_parse_bytes(asp_ctx *cx, const char *s, int64_t *out_bytes)
 {
     char *end;
     errno = 0;
-    double v = strtod(s, &end);
+    double v = asp_strtod(s, &end);
     char unit[8] = "";
     size_t n = 0;
     bool ok = end != s && errno == 0 && isfinite(v) && v >= 0;

@@ -115,15 +115,17 @@ static asp_status measure(asp_ctx *cx, float *x, asp_machine *m)
     m->triad_gbs = asp_probe_triad(x, x + TRIAD_FLOATS, x + 2 * TRIAD_FLOATS, TRIAD_FLOATS);
     ASP_TRY(asp_ranks_run(cx, ASP_COMM_thread, 2, exchange_main, &exchange));
     m->exchange_gbs = exchange.gbs;
-    printf("fma       %8.1f GFLOP/s a core, registers only (%s)\n", m->fma_gflops,
-           asp_isa_name(asp_isa_best()));
-    printf("gemm      %8.1f GFLOP/s, %.2f of it (1024 x 1024 x 1024, one thread)\n", gemm,
-           m->gemm_fraction);
-    printf("attention %8.1f GFLOP/s, %.2f of it (causal forward, S 2048, head 64, one thread)\n",
-           attention, m->attention_fraction);
-    printf("triad     %8.1f GB/s, one core\n", m->triad_gbs);
-    printf("exchange  %8.1f GB/s received by each of 2 thread ranks (8 MiB all-to-all)\n",
-           m->exchange_gbs);
+    asp_print(stdout, "fma       %8.1f GFLOP/s a core, registers only (%s)\n", m->fma_gflops,
+              asp_isa_name(asp_isa_best()));
+    asp_print(stdout, "gemm      %8.1f GFLOP/s, %.2f of it (1024 x 1024 x 1024, one thread)\n",
+              gemm, m->gemm_fraction);
+    asp_print(stdout,
+              "attention %8.1f GFLOP/s, %.2f of it (causal forward, S 2048, head 64, one thread)\n",
+              attention, m->attention_fraction);
+    asp_print(stdout, "triad     %8.1f GB/s, one core\n", m->triad_gbs);
+    asp_print(stdout,
+              "exchange  %8.1f GB/s received by each of 2 thread ranks (8 MiB all-to-all)\n",
+              m->exchange_gbs);
     return ASP_OK;
 }
 
@@ -143,6 +145,6 @@ asp_status asp_command_bench(asp_ctx *cx, const asp_options *o)
     free(x);
     ASP_TRY(s);
     ASP_TRY(asp_machine_write(cx, path, &m));
-    printf("written to %s\n", path);
+    asp_print(stdout, "written to %s\n", path);
     return ASP_OK;
 }

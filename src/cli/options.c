@@ -41,7 +41,7 @@ static asp_status read_bytes(asp_ctx *cx, const char *name, const char *value, v
 static asp_status read_f64(asp_ctx *cx, const char *name, const char *value, void *out)
 {
     char *end;
-    double v = strtod(value, &end);
+    double v = asp_strtod(value, &end);
     if (*end || end == value || !isfinite(v) || v < 0)
         return fail_value(cx, name, value, "a number that is not negative");
     *(double *)out = v;

@@ -3,20 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/hfconfig_int.h"
 
-#include <stdlib.h>
-
 // A short decimal that reads back to v, with a point or an exponent: transformers tells whole
 // numbers from reals.
 static void put_real(asp_text *t, const char *before, double v, const char *after)
 {
-    char s[40];
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(s, sizeof s, "%.*g", digits, v);
-        if (!(strtod(s, NULL) < v) && !(strtod(s, NULL) > v)) break;
-    }
-    for (char *c = s; *c; c++)
-        if (*c == ',') *c = '.'; // the program's locale is not JSON's
-    asp_put(t, "%s%s%s%s", before, s, strpbrk(s, ".e") ? "" : ".0", after);
+    size_t at = t->n + strlen(before);
+    asp_put(t, "%s", before);
+    asp_put_f64(t, 6, v);
+    asp_put(t, "%s%s", strpbrk(t->at + at, ".e") ? "" : ".0", after);
 }
 
 void asp_hf_config_write(asp_text *t, const asp_hf_config *c)

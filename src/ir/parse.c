@@ -36,7 +36,7 @@ static asp_status fail_printf(const parser *p, const char *at, const char *fmt, 
     char what[512];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
+    asp_vformat(what, sizeof what, fmt, args);
     va_end(args);
     return fail_at(p, at, what);
 }
@@ -121,7 +121,7 @@ static asp_status parse_f64(parser *p, double *out)
         buf[n++] = *p->s;
     buf[n] = 0;
     char *stop;
-    *out = strtod(buf, &stop);
+    *out = asp_strtod(buf, &stop);
     return n == 0 || *stop ? fail_at(p, at, "a number expected") : ASP_OK;
 }
 

@@ -10,25 +10,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/ir_int.h"
 
-#include <math.h>
-#include <stdlib.h>
-
-static void put_f64(asp_text *t, double v)
-{
-    char buf[40];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, v);
-        if (strtod(buf, NULL) == v || isnan(v)) break;
-    }
-    asp_put(t, "%s", buf);
-}
-
 static void put_field(asp_text *t, const asp_graph *g, const asp_field *f, const void *attr)
 {
     const void *x = (const char *)attr + f->offset;
     switch (f->kind) {
     case ASP_KIND_i64: asp_put(t, "%lld", (long long)*(const int64_t *)x); return;
-    case ASP_KIND_f64: put_f64(t, *(const double *)x); return;
+    case ASP_KIND_f64: asp_put_f64(t, 15, *(const double *)x); return;
     case ASP_KIND_bool: asp_put(t, "%s", *(const bool *)x ? "true" : "false"); return;
     case ASP_KIND_str: asp_put_quoted(t, *(const char *const *)x); return;
     case ASP_KIND_dtype: asp_put(t, "%s", asp_dtypes[*(const asp_dtype *)x].name); return;

@@ -8,7 +8,7 @@ asp_status asp_infer_fail(const asp_infer *in, asp_status code, const char *fmt,
     char what[1024];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
+    asp_vformat(what, sizeof what, fmt, args);
     va_end(args);
     const char *name = asp_ops[in->op].name;
     if (in->loc && *in->loc) return asp_fail(in->g->cx, code, "%s (%s): %s", name, in->loc, what);

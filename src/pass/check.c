@@ -33,7 +33,7 @@ static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...)
     char what[512];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
+    asp_vformat(what, sizeof what, fmt, args);
     va_end(args);
     return asp_fail(k->px->cx, ASP_ERR_CHECK,
                     "the program split over %lld ranks is not proved equal to the one of one "

@@ -10,30 +10,30 @@ static const char *human(char buf[32], int64_t bytes) { return asp_human_bytes(b
 static void put_number(FILE *f, const char *key, double v)
 {
     if (isfinite(v))
-        fprintf(f, ", \"%s\": %.17g", key, v);
+        asp_print(f, ", \"%s\": %.17g", key, v);
     else
-        fprintf(f, ", \"%s\": null", key);
+        asp_print(f, ", \"%s\": null", key);
 }
 
 static void plan_json(FILE *f, const asp_plan_report *p, int64_t seq, double compile_ms,
                       int64_t max_seq)
 {
-    fprintf(f,
-            "{\"record\": \"plan\", \"seq\": %lld, \"predicted_peak_bytes_rank\": %lld, "
-            "\"predicted_process_bytes\": %lld, \"peak_at\": \"%s\", \"bytes_by_kind\": {",
-            (long long)seq, (long long)p->rank_bytes, (long long)p->process_bytes, p->peak_at);
+    asp_print(f,
+              "{\"record\": \"plan\", \"seq\": %lld, \"predicted_peak_bytes_rank\": %lld, "
+              "\"predicted_process_bytes\": %lld, \"peak_at\": \"%s\", \"bytes_by_kind\": {",
+              (long long)seq, (long long)p->rank_bytes, (long long)p->process_bytes, p->peak_at);
     for (int k = 0; k < ASP_MEM_KIND_COUNT; k++)
-        fprintf(f, "%s\"%s\": %lld", k ? ", " : "", asp_mem_kind_name((asp_mem_kind)k),
-                (long long)p->bytes_by_kind[k]);
-    fprintf(
+        asp_print(f, "%s\"%s\": %lld", k ? ", " : "", asp_mem_kind_name((asp_mem_kind)k),
+                  (long long)p->bytes_by_kind[k]);
+    asp_print(
         f,
         "}, \"arena_bytes\": %lld, \"max_live_bytes\": %lld, \"flops\": %.17g, \"collectives\": [",
         (long long)p->arena_bytes, (long long)p->max_live_bytes, p->flops);
     for (int i = 0; i < p->n_exchanges; i++)
-        fprintf(f, "%s{\"op\": \"%s\", \"what\": \"%s\", \"count\": %lld, \"bytes\": %lld}",
-                i ? ", " : "", asp_comm_op_name(p->exchanges[i].op), p->exchanges[i].what,
-                (long long)p->exchanges[i].count, (long long)p->exchanges[i].bytes);
-    fprintf(f, "], \"compile_ms\": %.3f, \"max_seq\": %lld}\n", compile_ms, (long long)max_seq);
+        asp_print(f, "%s{\"op\": \"%s\", \"what\": \"%s\", \"count\": %lld, \"bytes\": %lld}",
+                  i ? ", " : "", asp_comm_op_name(p->exchanges[i].op), p->exchanges[i].what,
+                  (long long)p->exchanges[i].count, (long long)p->exchanges[i].bytes);
+    asp_print(f, "], \"compile_ms\": %.3f, \"max_seq\": %lld}\n", compile_ms, (long long)max_seq);
     fflush(f);
 }
 
@@ -49,34 +49,34 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
 {
     const asp_plan_report *p = asp_plan_get_report(plan);
     char a[32], b[32];
-    fprintf(f,
-            "plan      %.2f M parameters, S = %lld, batch %lld, %lld rank%s x %d thread%s, %s, "
-            "--sp %s, --ac %s\n",
-            (double)count_params(plan) / 1e6, (long long)seq, (long long)o->batch,
-            (long long)o->ranks, o->ranks == 1 ? "" : "s", o->threads, o->threads == 1 ? "" : "s",
-            asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac);
-    fprintf(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
-            p->n_steps, p->flops / 1e9);
-    fprintf(f, "memory    %s a rank, %s the process; peak at %s\n", human(a, p->rank_bytes),
-            human(b, p->process_bytes), p->peak_at);
+    asp_print(f,
+              "plan      %.2f M parameters, S = %lld, batch %lld, %lld rank%s x %d thread%s, %s, "
+              "--sp %s, --ac %s\n",
+              (double)count_params(plan) / 1e6, (long long)seq, (long long)o->batch,
+              (long long)o->ranks, o->ranks == 1 ? "" : "s", o->threads, o->threads == 1 ? "" : "s",
+              asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac);
+    asp_print(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
+              p->n_steps, p->flops / 1e9);
+    asp_print(f, "memory    %s a rank, %s the process; peak at %s\n", human(a, p->rank_bytes),
+              human(b, p->process_bytes), p->peak_at);
     for (int k = 0; k < ASP_MEM_KIND_COUNT; k++)
-        fprintf(f, "          %-12s %12s\n", asp_mem_kind_name((asp_mem_kind)k),
-                human(a, p->bytes_by_kind[k]));
+        asp_print(f, "          %-12s %12s\n", asp_mem_kind_name((asp_mem_kind)k),
+                  human(a, p->bytes_by_kind[k]));
     int64_t lost = p->arena_bytes - p->max_live_bytes;
-    fprintf(f, "          %-12s %12s (%.2f %% of the arena)\n", "fragments", human(a, lost),
-            p->arena_bytes ? 100.0 * (double)lost / (double)p->arena_bytes : 0);
+    asp_print(f, "          %-12s %12s (%.2f %% of the arena)\n", "fragments", human(a, lost),
+              p->arena_bytes ? 100.0 * (double)lost / (double)p->arena_bytes : 0);
     for (int i = 0; i < p->n_largest && i < 3; i++)
-        fprintf(f, "%s %s: %s, %s\n", i ? "                   " : "          largest  ",
-                p->largest[i].loc, p->largest[i].op, human(a, p->largest[i].bytes));
-    if (p->n_exchanges == 0) fprintf(f, "exchanges none\n");
+        asp_print(f, "%s %s: %s, %s\n", i ? "                   " : "          largest  ",
+                  p->largest[i].loc, p->largest[i].op, human(a, p->largest[i].bytes));
+    if (p->n_exchanges == 0) asp_print(f, "exchanges none\n");
     for (int i = 0; i < p->n_exchanges; i++)
-        fprintf(f, "%s %s: %lld x %s, %s a step received by rank 0\n",
-                i ? "         " : "exchanges", p->exchanges[i].what,
-                (long long)p->exchanges[i].count, asp_comm_op_name(p->exchanges[i].op),
-                human(a, p->exchanges[i].bytes));
+        asp_print(f, "%s %s: %lld x %s, %s a step received by rank 0\n",
+                  i ? "         " : "exchanges", p->exchanges[i].what,
+                  (long long)p->exchanges[i].count, asp_comm_op_name(p->exchanges[i].op),
+                  human(a, p->exchanges[i].bytes));
     if (max_seq > 0)
-        fprintf(f, "longest   S = %lld in %s a rank; what binds is %s\n", (long long)max_seq,
-                human(a, o->memory), p->peak_at);
+        asp_print(f, "longest   S = %lld in %s a rank; what binds is %s\n", (long long)max_seq,
+                  human(a, o->memory), p->peak_at);
     fflush(f);
 }
 
@@ -91,23 +91,24 @@ void asp_report_step(const asp_report *r, const asp_step_report *s)
 {
     char a[32];
     if (r->json) {
-        fprintf(r->json, "{\"record\": \"step\", \"step\": %lld", (long long)s->step);
+        asp_print(r->json, "{\"record\": \"step\", \"step\": %lld", (long long)s->step);
         put_number(r->json, "loss", s->loss);
         put_number(r->json, "grad_norm", s->grad_norm);
         put_number(r->json, "lr", s->lr);
-        fprintf(r->json,
-                ", \"tokens\": %lld, \"seconds\": %.6f, \"exchanged_bytes\": %lld, "
-                "\"process_bytes\": %lld}\n",
-                (long long)s->tokens, s->seconds, (long long)s->exchanged_bytes,
-                (long long)s->process_bytes);
+        asp_print(r->json,
+                  ", \"tokens\": %lld, \"seconds\": %.6f, \"exchanged_bytes\": %lld, "
+                  "\"process_bytes\": %lld}\n",
+                  (long long)s->tokens, s->seconds, (long long)s->exchanged_bytes,
+                  (long long)s->process_bytes);
         fflush(r->json);
     }
     if (!r->text) return;
     bool last = s->step == s->steps;
     if (!r->live && s->step != 1 && s->step % 10 != 0 && !last) return; // a log is not flooded
-    fprintf(r->text, "%sstep %4lld/%lld  loss %.4f  %8.0f tokens/s  peak %s%s", r->live ? "\r" : "",
-            (long long)s->step, (long long)s->steps, s->loss, (double)s->tokens / s->seconds,
-            human(a, s->process_bytes), !r->live || last ? "\n" : "   ");
+    asp_print(r->text, "%sstep %4lld/%lld  loss %.4f  %8.0f tokens/s  peak %s%s",
+              r->live ? "\r" : "", (long long)s->step, (long long)s->steps, s->loss,
+              (double)s->tokens / s->seconds, human(a, s->process_bytes),
+              !r->live || last ? "\n" : "   ");
     fflush(r->text);
 }
 
@@ -119,47 +120,47 @@ void asp_report_summary(const asp_report *r, const asp_plan *p, double first_los
     int64_t planned = 0;
     if (!r->text) return;
     for (int i = 0; i < plan->n_exchanges; i++) planned += plan->exchanges[i].bytes;
-    fprintf(r->text, "loss      %.4f -> %.4f nats a token\n", first_loss, last_loss);
+    asp_print(r->text, "loss      %.4f -> %.4f nats a token\n", first_loss, last_loss);
     if (process_bytes > 0)
-        fprintf(r->text, "memory    predicted %s, measured %s (%+.2f %%)\n",
-                human(a, plan->process_bytes), human(b, process_bytes),
-                100.0 * ((double)process_bytes / (double)plan->process_bytes - 1));
-    fprintf(r->text, "exchanged predicted %lld bytes a step, counted %lld (%s)\n",
-            (long long)planned, (long long)exchanged_bytes,
-            planned == exchanged_bytes ? "equal" : "DIFFERENT");
+        asp_print(r->text, "memory    predicted %s, measured %s (%+.2f %%)\n",
+                  human(a, plan->process_bytes), human(b, process_bytes),
+                  100.0 * ((double)process_bytes / (double)plan->process_bytes - 1));
+    asp_print(r->text, "exchanged predicted %lld bytes a step, counted %lld (%s)\n",
+              (long long)planned, (long long)exchanged_bytes,
+              planned == exchanged_bytes ? "equal" : "DIFFERENT");
     fflush(r->text);
 }
 
 void asp_report_verify(const asp_report *r, const asp_verify_report *v)
 {
     if (r->json) {
-        fprintf(r->json, "{\"record\": \"verify\", \"ranks\": %lld", (long long)v->ranks);
+        asp_print(r->json, "{\"record\": \"verify\", \"ranks\": %lld", (long long)v->ranks);
         put_number(r->json, "loss_1", v->loss_1);
         put_number(r->json, "loss_p", v->loss_p);
         put_number(r->json, "loss_rel", v->loss_rel);
-        fprintf(r->json, ", \"worst_grad\": \"%s\"", v->worst_grad);
+        asp_print(r->json, ", \"worst_grad\": \"%s\"", v->worst_grad);
         put_number(r->json, "worst_grad_rel", v->worst_grad_rel);
-        fprintf(r->json, ", \"params_equal\": %s, \"ok\": %s}\n",
-                v->params_equal ? "true" : "false", v->ok ? "true" : "false");
+        asp_print(r->json, ", \"params_equal\": %s, \"ok\": %s}\n",
+                  v->params_equal ? "true" : "false", v->ok ? "true" : "false");
         fflush(r->json);
     }
     if (!r->text) return;
-    fprintf(r->text, "verify    %lld rank%s against 1, one step of the same program\n",
-            (long long)v->ranks, v->ranks == 1 ? "" : "s");
-    fprintf(r->text, "          %-34s %12s %12s\n", "", "difference", "bound");
-    fprintf(r->text, "          loss %.9g against %.9g %*s %10.2e %12.0e\n", v->loss_p, v->loss_1,
-            1, "", v->loss_rel, v->loss_bound);
-    fprintf(r->text, "          worst gradient: %s\n          %-34s %12.2e %12.0e\n", v->worst_grad,
-            "", v->worst_grad_rel, v->grad_bound);
-    fprintf(r->text, "          parameters after the step: %s on all ranks\n",
-            v->params_equal ? "bit-equal" : "NOT equal");
-    fprintf(r->text, "          %s\n", v->ok ? "ok" : "FAILED");
+    asp_print(r->text, "verify    %lld rank%s against 1, one step of the same program\n",
+              (long long)v->ranks, v->ranks == 1 ? "" : "s");
+    asp_print(r->text, "          %-34s %12s %12s\n", "", "difference", "bound");
+    asp_print(r->text, "          loss %.9g against %.9g %*s %10.2e %12.0e\n", v->loss_p, v->loss_1,
+              1, "", v->loss_rel, v->loss_bound);
+    asp_print(r->text, "          worst gradient: %s\n          %-34s %12.2e %12.0e\n",
+              v->worst_grad, "", v->worst_grad_rel, v->grad_bound);
+    asp_print(r->text, "          parameters after the step: %s on all ranks\n",
+              v->params_equal ? "bit-equal" : "NOT equal");
+    asp_print(r->text, "          %s\n", v->ok ? "ok" : "FAILED");
     fflush(r->text);
 }
 
 void asp_report_end(const asp_report *r, bool ok)
 {
     if (!r->json) return;
-    fprintf(r->json, "{\"record\": \"end\", \"ok\": %s}\n", ok ? "true" : "false");
+    asp_print(r->json, "{\"record\": \"end\", \"ok\": %s}\n", ok ? "true" : "false");
     fflush(r->json);
 }
