@@ -110,9 +110,8 @@ asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, as
                            asp_rank **out_rank);
 void asp_rank_destroy(asp_rank *r); // NULL is allowed
 
-typedef enum asp_slab { ASP_SLAB_PARAM, ASP_SLAB_GRAD, ASP_SLAB_M, ASP_SLAB_V } asp_slab;
-void *asp_rank_slab(asp_rank *r,
-                    asp_slab slab); // slab_count elements; M and V only with options.optimizer
+// slab_count elements; M and V only with options.optimizer
+void *asp_rank_slab(asp_rank *r, asp_slab slab);
 void *asp_rank_input(asp_rank *r, int i); // the i-th input's memory: whole on every rank
 
 // One forward and backward pass over the inputs; gradients are summed over ranks.  Collective.
