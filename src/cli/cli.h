@@ -19,6 +19,7 @@ typedef struct asp_options {
 #undef OPTION
     const char **files; // --data FILE... and what stands without an option; owned
     int n_files;
+    uint64_t given; // bit i: row i was chosen by the user, here or in the environment
 } asp_options;
 
 // argv[0] is the command's name.  Fails with ASP_ERR_USAGE and a message; *out_help: --help was

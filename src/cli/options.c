@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -93,9 +94,18 @@ static const option_row rows[] = {
 #undef OPTION
 };
 
+static_assert(ASP_COUNT_OF(rows) <= 64, "asp_options.given has a bit an option");
+
 static asp_status set(asp_ctx *cx, const option_row *r, const char *value, asp_options *o)
 {
     return r->read(cx, r->name, value, (char *)o + r->offset);
+}
+
+// Chosen by the user, on the command line or in the environment.
+static asp_status choose(asp_ctx *cx, const option_row *r, const char *value, asp_options *o)
+{
+    o->given |= UINT64_C(1) << (r - rows);
+    return set(cx, r, value, o);
 }
 
 // AUTOSP_CHECKPOINT_EVERY for --checkpoint-every.
@@ -113,8 +123,10 @@ static asp_status set_standards(asp_ctx *cx, asp_options *o)
 {
     for (size_t i = 0; i < ASP_COUNT_OF(rows); i++) {
         const char *value = from_environment(&rows[i]);
-        if (!value) value = rows[i].standard;
-        if (value) ASP_TRY(set(cx, &rows[i], value, o));
+        if (value)
+            ASP_TRY(choose(cx, &rows[i], value, o));
+        else if (rows[i].standard)
+            ASP_TRY(set(cx, &rows[i], rows[i].standard, o));
     }
     return ASP_OK;
 }
@@ -151,11 +163,11 @@ static asp_status parse_one(asp_ctx *cx, int argc, char **argv, int *i, asp_opti
     if (!r)
         return asp_fail(cx, ASP_ERR_USAGE, "there is no option %.*s; `autosp %s --help` lists them",
                         (int)n + 2, a, argv[0]);
-    if (!r->arg) return set(cx, r, "1", o);
-    if (a[2 + n] == '=') return set(cx, r, a + 3 + n, o);
+    if (!r->arg) return choose(cx, r, "1", o);
+    if (a[2 + n] == '=') return choose(cx, r, a + 3 + n, o);
     if (*i + 1 >= argc)
         return asp_fail(cx, ASP_ERR_USAGE, "--%s needs a value: --%s %s", r->name, r->name, r->arg);
-    return set(cx, r, argv[++*i], o);
+    return choose(cx, r, argv[++*i], o);
 }
 
 asp_status asp_options_parse(asp_ctx *cx, int argc, char **argv, asp_options *out_options,
@@ -185,60 +197,48 @@ void asp_options_fini(asp_options *o) { free(o->files); }
 // ---- for training
 // --------------------------------------------------------------------------------
 
-static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
-                              const char *const *known)
+// Which of the settings that checkpoints keep were chosen.
+static uint32_t given_settings(const asp_options *o)
 {
-    for (const char *const *k = known; *k; k++)
-        if (strcmp(*k, value) == 0) return ASP_OK;
-    char list[128] = "";
-    for (const char *const *k = known; *k; k++) {
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", *k);
+    uint32_t given = 0;
+    for (int i = 0; i < ASP_SETTING_COUNT; i++) {
+        const char *name = asp_setting_option(i);
+        const option_row *r = find_row(name, strlen(name));
+        ASP_CHECK(r != NULL);
+        given |= (uint32_t)(o->given >> (r - rows) & 1) << i;
     }
-    return fail_value(cx, name, value, list);
+    return given;
 }
 
 asp_status asp_options_train(asp_ctx *cx, const asp_options *o, asp_train_options *out_options)
 {
-    static const char *const sps[] = {"auto", "ulysses", NULL}, *const acs[] = {"none", "sac",
-                                                                                "layer", NULL};
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (!o->model)
-        return asp_fail(cx, ASP_ERR_USAGE,
-                        "no model; give --model config.json, a folder, or graph text *.ir");
-    if (o->ranks < 1 || o->ranks > 1024)
-        return asp_fail(cx, ASP_ERR_USAGE, "--ranks %lld: 1 to 1024 are possible",
-                        (long long)o->ranks);
-    if (o->batch < 1 || o->steps < 1)
-        return asp_fail(cx, ASP_ERR_USAGE, "--batch and --steps must be at least 1");
-    if (o->threads > 1024)
-        return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: at most 1024 are possible",
-                        (long long)o->threads);
-    ASP_TRY(want_one_of(cx, "sp", o->sp, sps));
-    ASP_TRY(want_one_of(cx, "ac", o->ac, acs));
-    *out_options = (asp_train_options){
-        .model = o->model,
-        .data = o->files,
-        .n_data = o->n_files,
-        .seq = o->seq,
-        .batch = o->batch,
-        .ranks = o->ranks,
-        .steps = o->steps,
-        .warmup = o->warmup,
-        .seed = o->seed,
-        .checkpoint_every = o->checkpoint_every,
-        .memory = o->memory,
-        .threads = (int)(o->threads ? o->threads : asp_max(cores / o->ranks, 1)),
-        .sp = o->sp,
-        .ac = o->ac,
-        .comm = o->comm,
-        .dtype = o->dtype,
-        .lr = o->lr,
-        .clip = o->clip,
-        .weight_decay = o->weight_decay,
-        .out = o->out,
-        .resume = o->resume,
-        .profile = o->profile};
+    asp_train_options t = {.model = o->model,
+                           .data = o->files,
+                           .n_data = o->n_files,
+                           .seq = o->seq,
+                           .batch = o->batch,
+                           .ranks = o->ranks,
+                           .steps = o->steps,
+                           .warmup = o->warmup,
+                           .seed = o->seed,
+                           .checkpoint_every = o->checkpoint_every,
+                           .memory = o->memory,
+                           .threads = o->threads ? (int)asp_min(o->threads, INT_MAX)
+                                                 : asp_train_threads(o->ranks),
+                           .threads_given = o->threads != 0,
+                           .given = given_settings(o),
+                           .sp = o->sp,
+                           .ac = o->ac,
+                           .comm = o->comm,
+                           .dtype = o->dtype,
+                           .lr = o->lr,
+                           .clip = o->clip,
+                           .weight_decay = o->weight_decay,
+                           .out = o->out,
+                           .resume = o->resume,
+                           .profile = o->profile};
+    ASP_TRY(asp_train_check(cx, &t));
+    *out_options = t;
     return ASP_OK;
 }
 

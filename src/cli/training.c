@@ -4,10 +4,13 @@
 
 typedef asp_status job_fn(asp_ctx *cx, const asp_train_options *o, const asp_report *report);
 
-static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job)
+static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job, bool resumes)
 {
     asp_train_options t;
     asp_report r;
+    if (!o->model && !(resumes && o->resume))
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "no model; give --model config.json, a folder, or graph text *.ir");
     ASP_TRY(asp_options_train(cx, o, &t));
     ASP_TRY(asp_report_open(cx, o, &r));
     asp_status s = job(cx, &t, &r);
@@ -18,11 +21,11 @@ static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job)
 
 asp_status asp_command_train(asp_ctx *cx, const asp_options *o)
 {
-    return with_report(cx, o, asp_train);
+    return with_report(cx, o, asp_train, true);
 }
 asp_status asp_command_verify(asp_ctx *cx, const asp_options *o)
 {
-    return with_report(cx, o, asp_verify);
+    return with_report(cx, o, asp_verify, false);
 }
 
 static asp_status plan_only(asp_ctx *cx, const asp_train_options *o, const asp_report *report)
@@ -44,5 +47,5 @@ static asp_status plan_only(asp_ctx *cx, const asp_train_options *o, const asp_r
 
 asp_status asp_command_plan(asp_ctx *cx, const asp_options *o)
 {
-    return with_report(cx, o, plan_only);
+    return with_report(cx, o, plan_only, false);
 }

@@ -1,10 +1,11 @@
-// Checkpoints: folder/step-000040/{config.json, model.safetensors, optimizer.safetensors,
-// state.json}.
+// Writing checkpoints: folder/step-000040/{config.json or model.ir, model.safetensors,
+// optimizer.safetensors, state.json}.
 //
 // Everything is written into step-000040.tmp, synced, and renamed: a name holds a whole checkpoint
-// or nothing.  state.json carries a hash of each tensor file, so that damage afterwards is noticed;
-// the newest whole one is used and damaged ones are named.  The three newest are kept.  Neighbours:
-// train.h (contract), io/safetensors.h, io/hfconfig.h.  SPDX-License-Identifier: Apache-2.0
+// or nothing.  state.json carries a hash of each tensor file, so that damage afterwards is noticed,
+// and what the run is made of (settings.def).  The three newest are kept.  Neighbours: train.h
+// (contract), resume.c (reads), io/safetensors.h, io/hfconfig.h.  SPDX-License-Identifier:
+// Apache-2.0
 #include "base/json.h"
 #include "train/train_int.h"
 
@@ -13,10 +14,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MAX_STATE_BYTES ((size_t)1 << 20)
 #define KEEP 3
 
-static const char *const tensor_files[] = {"model.safetensors", "optimizer.safetensors"};
+const char *const asp_checkpoint_files[ASP_CHECKPOINT_FILES] = {"model.safetensors",
+                                                                "optimizer.safetensors"};
 
 asp_status asp_checkpoint_folder(asp_ctx *cx, const char *folder)
 {
@@ -45,7 +46,7 @@ static void list_tensors(asp_arena *a, asp_rank *r, const asp_plan *p, asp_slab 
     }
 }
 
-static asp_status hash_file(asp_ctx *cx, const char *path, uint64_t *out_hash)
+asp_status asp_checkpoint_hash_file(asp_ctx *cx, const char *path, uint64_t *out_hash)
 {
     asp_file_map m;
     ASP_TRY(asp_file_map_open(cx, path, &m));
@@ -54,60 +55,54 @@ static asp_status hash_file(asp_ctx *cx, const char *path, uint64_t *out_hash)
     return ASP_OK;
 }
 
+// The model as text: config.json where it came from one, graph text otherwise.
+static const char *put_model(asp_arena *a, const asp_program *m, asp_text *t)
+{
+    asp_text_init(t, a);
+    if (m->has_config)
+        asp_hf_config_write(t, &m->config);
+    else
+        asp_graph_print(m->graph, t);
+    return m->has_config ? "config.json" : "model.ir";
+}
+
 // What the model is, beside the names and shapes that its tensors have: also what leaves no trace
 // in them, as the rotary base or how heads divide a projection.
-static uint64_t hash_model(asp_arena *a, const asp_program *m)
+uint64_t asp_checkpoint_hash_model(asp_arena *a, const asp_program *m)
 {
     asp_text t;
-    asp_text_init(&t, a);
-    if (m->has_config)
-        asp_hf_config_write(&t, &m->config);
-    else
-        asp_graph_print(m->graph, &t);
+    put_model(a, m, &t);
     return asp_hash(t.at, t.n, 0);
 }
 
-// What must be the same for a resumed run to continue the first one bit for bit, beside model, data
-// and the plan's dtype.
-typedef struct setting {
-    const char *option;
-    double value;
-} setting;
-#define N_SETTINGS 8
-
-static void list_settings(const asp_train_options *o, const asp_plan *p, setting out[N_SETTINGS])
+// The data files as they are found from anywhere.
+static void put_data(asp_text *t, const asp_train_options *o)
 {
-    const asp_plan_input *in = asp_plan_get_input(p, 0);
-    const setting all[N_SETTINGS] = {{"steps", (double)o->steps},
-                                     {"seed", (double)o->seed},
-                                     {"seq", (double)in->dim[in->rank - 1]},
-                                     {"batch", (double)o->batch},
-                                     {"lr", o->lr},
-                                     {"warmup", (double)o->warmup},
-                                     {"clip", o->clip},
-                                     {"weight-decay", o->weight_decay}};
-    memcpy(out, all, sizeof all);
+    asp_put(t, ",\n  \"data-files\": [");
+    for (int i = 0; i < o->n_data; i++) {
+        char *whole = realpath(o->data[i], NULL);
+        asp_put(t, "%s", i ? ", " : "");
+        asp_put_quoted(t, whole ? whole : o->data[i]);
+        free(whole);
+    }
+    asp_put(t, "]");
 }
 
-static asp_status write_state(asp_arena *a, const char *folder, const asp_plan *p,
-                              const asp_program *m, const asp_train_options *o, int64_t step,
-                              uint64_t data_hash)
+static asp_status write_state(asp_arena *a, const char *folder, const asp_program *m,
+                              const asp_train_options *o, int64_t step, uint64_t data_hash)
 {
     asp_text t;
     asp_text_init(&t, a);
-    setting settings[N_SETTINGS];
-    list_settings(o, p, settings);
-    asp_put(&t,
-            "{\n  \"step\": %lld,\n  \"data\": \"%016llx\",\n  \"model\": \"%016llx\",\n  "
-            "\"dtype\": \"%s\"",
-            (long long)step, (unsigned long long)data_hash, (unsigned long long)hash_model(a, m),
-            asp_dtypes[asp_plan_dtype(p)].name);
-    for (int i = 0; i < N_SETTINGS; i++)
-        asp_put(&t, ",\n  \"%s\": %.17g", settings[i].option, settings[i].value);
-    for (size_t i = 0; i < ASP_COUNT_OF(tensor_files); i++) {
+    asp_put(&t, "{\n  \"step\": %lld,\n  \"data\": \"%016llx\",\n  \"model\": \"%016llx\"",
+            (long long)step, (unsigned long long)data_hash,
+            (unsigned long long)asp_checkpoint_hash_model(a, m));
+    asp_settings_put(&t, o);
+    put_data(&t, o);
+    for (size_t i = 0; i < ASP_CHECKPOINT_FILES; i++) {
         uint64_t hash;
-        ASP_TRY(hash_file(a->cx, asp_printf(a, "%s/%s", folder, tensor_files[i]), &hash));
-        asp_put(&t, ",\n  \"%s\": \"%016llx\"", tensor_files[i], (unsigned long long)hash);
+        ASP_TRY(asp_checkpoint_hash_file(
+            a->cx, asp_printf(a, "%s/%s", folder, asp_checkpoint_files[i]), &hash));
+        asp_put(&t, ",\n  \"%s\": \"%016llx\"", asp_checkpoint_files[i], (unsigned long long)hash);
     }
     asp_put(&t, "\n}\n");
     return asp_file_write_whole(a->cx, asp_printf(a, "%s/state.json", folder), t.at, t.n);
@@ -121,22 +116,19 @@ static asp_status write_files(asp_arena *a, const char *folder, asp_rank *r, con
     int n = asp_plan_n_params(p);
     asp_st_tensor *tensors = ASP_NEW_ARRAY(a, asp_st_tensor, 2 * n);
     asp_text t;
-    asp_text_init(&t, a);
-    if (m->has_config) {
-        asp_hf_config_write(&t, &m->config);
-        ASP_TRY(asp_file_write_whole(cx, asp_printf(a, "%s/config.json", folder), t.at, t.n));
-    }
+    const char *name = put_model(a, m, &t);
+    ASP_TRY(asp_file_write_whole(cx, asp_printf(a, "%s/%s", folder, name), t.at, t.n));
     list_tensors(a, r, p, ASP_SLAB_PARAM, "", tensors);
     ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/model.safetensors", folder), tensors, n));
     list_tensors(a, r, p, ASP_SLAB_M, "m.", tensors);
     list_tensors(a, r, p, ASP_SLAB_V, "v.", tensors + n);
     ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/optimizer.safetensors", folder), tensors,
                                   2 * n));
-    return write_state(a, folder, p, m, o, step, data_hash);
+    return write_state(a, folder, m, o, step, data_hash);
 }
 
 // The steps of the checkpoints in a folder, newest first.
-static asp_status list_steps(asp_arena *a, const char *folder, int64_t **out_steps, int *out_n)
+asp_status asp_checkpoint_steps(asp_arena *a, const char *folder, int64_t **out_steps, int *out_n)
 {
     ASP_VEC(int64_t) steps = {0};
     DIR *d = opendir(folder);
@@ -161,7 +153,7 @@ static asp_status list_steps(asp_arena *a, const char *folder, int64_t **out_ste
     return ASP_OK;
 }
 
-static const char *step_folder(asp_arena *a, const char *folder, int64_t step)
+const char *asp_checkpoint_step_folder(asp_arena *a, const char *folder, int64_t step)
 {
     return asp_printf(a, "%s/step-%06lld", folder, (long long)step);
 }
@@ -171,7 +163,8 @@ static asp_status write_checkpoint(asp_arena *a, asp_rank *r, const asp_plan *p,
                                    uint64_t data_hash)
 {
     asp_ctx *cx = a->cx;
-    const char *final = step_folder(a, o->out, step), *beside = asp_printf(a, "%s.tmp", final);
+    const char *final = asp_checkpoint_step_folder(a, o->out, step),
+               *beside = asp_printf(a, "%s.tmp", final);
     int64_t *steps;
     int n;
     ASP_TRY(asp_folder_remove(cx, beside));
@@ -182,8 +175,9 @@ static asp_status write_checkpoint(asp_arena *a, asp_rank *r, const asp_plan *p,
     if (rename(beside, final) != 0)
         return asp_fail(cx, ASP_ERR_IO, "cannot rename %s: %s", beside, strerror(errno));
     ASP_TRY(asp_folder_sync(cx, o->out));
-    ASP_TRY(list_steps(a, o->out, &steps, &n));
-    for (int i = KEEP; i < n; i++) ASP_TRY(asp_folder_remove(cx, step_folder(a, o->out, steps[i])));
+    ASP_TRY(asp_checkpoint_steps(a, o->out, &steps, &n));
+    for (int i = KEEP; i < n; i++)
+        ASP_TRY(asp_folder_remove(cx, asp_checkpoint_step_folder(a, o->out, steps[i])));
     return ASP_OK;
 }
 
@@ -193,141 +187,6 @@ asp_status asp_checkpoint_write(asp_ctx *cx, asp_rank *r, const asp_plan *p, con
     asp_arena a;
     asp_arena_init(&a, cx);
     asp_status s = write_checkpoint(&a, r, p, m, o, step, data_hash);
-    asp_arena_fini(&a);
-    return s;
-}
-
-// ---- reading
-// -------------------------------------------------------------------------------------
-
-static asp_status check_hash(asp_arena *a, const char *folder, const char *state_path,
-                             const json_t *state, const char *file)
-{
-    const char *written, *path = asp_printf(a, "%s/%s", folder, file);
-    uint64_t hash;
-    ASP_TRY(asp_json_str(a->cx, state_path, state, file, NULL, &written));
-    ASP_TRY(hash_file(a->cx, path, &hash));
-    if (strcmp(written, asp_printf(a, "%016llx", (unsigned long long)hash)) != 0)
-        return asp_fail(a->cx, ASP_ERR_INPUT, "%s is truncated or damaged", path);
-    return ASP_OK;
-}
-
-// Is this checkpoint whole?  Leaves its state object to the caller.
-static asp_status open_whole(asp_arena *a, const char *folder, json_t **out_state)
-{
-    const char *path = asp_printf(a, "%s/state.json", folder);
-    json_t *state;
-    ASP_TRY(asp_json_read(a->cx, path, MAX_STATE_BYTES, &state));
-    for (size_t i = 0; i < ASP_COUNT_OF(tensor_files); i++) {
-        asp_status s = check_hash(a, folder, path, state, tensor_files[i]);
-        if (s < 0) {
-            json_decref(state);
-            return s;
-        }
-    }
-    *out_state = state;
-    return ASP_OK;
-}
-
-static asp_status same_hash(asp_ctx *cx, const char *folder, const json_t *state, const char *key,
-                            uint64_t hash, bool *out_same)
-{
-    const char *then;
-    char now[32];
-    ASP_TRY(asp_json_str(cx, folder, state, key, NULL, &then));
-    snprintf(now, sizeof now, "%016llx", (unsigned long long)hash);
-    *out_same = strcmp(then, now) == 0;
-    return ASP_OK;
-}
-
-static asp_status check_settings(asp_ctx *cx, const char *folder, const json_t *state,
-                                 const asp_train_options *o, const asp_plan *p)
-{
-    setting settings[N_SETTINGS];
-    const char *dtype;
-    list_settings(o, p, settings);
-    ASP_TRY(asp_json_str(cx, folder, state, "dtype", NULL, &dtype));
-    if (strcmp(dtype, asp_dtypes[asp_plan_dtype(p)].name) != 0)
-        return asp_fail(
-            cx, ASP_ERR_INPUT,
-            "%s was made with --dtype %s; resuming continues that run, so give the same", folder,
-            dtype);
-    for (int i = 0; i < N_SETTINGS; i++) {
-        double was;
-        ASP_TRY(asp_json_f64(cx, folder, state, settings[i].option, NULL, &was));
-        if (was != settings[i].value)
-            return asp_fail(cx, ASP_ERR_INPUT,
-                            "%s was made with --%s %.12g, not %.12g; resuming continues that run, "
-                            "so give the same",
-                            folder, settings[i].option, was, settings[i].value);
-    }
-    return ASP_OK;
-}
-
-static asp_status check_same_run(asp_arena *a, const char *folder, const json_t *state,
-                                 const asp_plan *p, const asp_program *m,
-                                 const asp_train_options *o, uint64_t data_hash)
-{
-    asp_ctx *cx = a->cx;
-    bool model, data;
-    ASP_TRY(same_hash(cx, folder, state, "model", hash_model(a, m), &model));
-    ASP_TRY(same_hash(cx, folder, state, "data", data_hash, &data));
-    if (!model)
-        return asp_fail(cx, ASP_ERR_INPUT,
-                        "%s is of another model than --model %s; give the model it was made with%s",
-                        folder, o->model, m->has_config ? ": config.json lies there" : "");
-    if (!data)
-        return asp_fail(cx, ASP_ERR_INPUT, "%s was trained on other data; give the same --data",
-                        folder);
-    return check_settings(cx, folder, state, o, p);
-}
-
-static asp_status load_files(asp_arena *a, const char *folder, asp_rank *r, const asp_plan *p)
-{
-    asp_safetensors s;
-    const char *path = asp_printf(a, "%s/optimizer.safetensors", folder);
-    ASP_TRY_NOTE(a->cx,
-                 asp_train_load_weights(a->cx, r, p, asp_printf(a, "%s/model.safetensors", folder)),
-                 "resuming with another model");
-    ASP_TRY(asp_safetensors_open(a, path, &s));
-    asp_status status = asp_train_load_slab(a, asp_rank_slab(r, ASP_SLAB_M), p, "m.", &s);
-    if (status == ASP_OK)
-        status = asp_train_load_slab(a, asp_rank_slab(r, ASP_SLAB_V), p, "v.", &s);
-    asp_safetensors_close(&s);
-    return status;
-}
-
-static asp_status read_checkpoint(asp_arena *a, asp_rank *r, const asp_plan *p,
-                                  const asp_program *m, const asp_train_options *o,
-                                  uint64_t data_hash, FILE *warn, int64_t *out_step)
-{
-    int64_t *steps;
-    int n;
-    ASP_TRY(list_steps(a, o->resume, &steps, &n));
-    for (int i = 0; i < n; i++) {
-        const char *folder = step_folder(a, o->resume, steps[i]);
-        json_t *state;
-        if (open_whole(a, folder, &state) < 0) {
-            if (warn) fprintf(warn, "autosp: %s; looking at the one before\n", a->cx->message);
-            continue;
-        }
-        asp_status s = check_same_run(a, folder, state, p, m, o, data_hash);
-        json_decref(state);
-        ASP_TRY(s);
-        *out_step = steps[i];
-        return load_files(a, folder, r, p);
-    }
-    return asp_fail(a->cx, ASP_ERR_INPUT, "%s holds no whole checkpoint (step-*/state.json)",
-                    o->resume);
-}
-
-asp_status asp_checkpoint_read(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_program *m,
-                               const asp_train_options *o, uint64_t data_hash, FILE *warn,
-                               int64_t *out_step)
-{
-    asp_arena a;
-    asp_arena_init(&a, cx);
-    asp_status s = read_checkpoint(&a, r, p, m, o, data_hash, warn, out_step);
     asp_arena_fini(&a);
     return s;
 }

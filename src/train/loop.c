@@ -7,11 +7,14 @@
 typedef struct loop {
     const asp_train_options *o;
     const asp_report *report;
+    asp_arena arena;           // what the checkpoint says
+    asp_checkpoint checkpoint; // where o->resume
     asp_program program;
     asp_tokens *tokens;
     asp_plan *plan;
     uint64_t data_hash;
-    int64_t seq;
+    int64_t seq; // as planned
+    bool max_seq_asked;
     double compile_ms;
     int64_t n_steps;     // taken by this run
     bool speaks;         // rank 0 runs in this process
@@ -23,12 +26,11 @@ typedef struct loop {
 static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx,
                         int64_t *out_step)
 {
-    *out_step = 0;
+    *out_step = l->checkpoint.step;
     ASP_TRY(asp_comm_agree(comm, "the step program", asp_plan_hash(l->plan)));
     ASP_TRY(asp_comm_agree(comm, "the training data", l->data_hash));
-    if (l->o->resume)
-        return asp_checkpoint_read(cx, r, l->plan, &l->program, l->o, l->data_hash,
-                                   asp_comm_rank(comm) == 0 ? stderr : NULL, out_step);
+    ASP_TRY(asp_comm_agree(comm, "the checkpoint", l->checkpoint.identity));
+    if (l->o->resume) return asp_checkpoint_load(cx, &l->checkpoint, r, l->plan);
     if (l->program.weights) return asp_train_load_weights(cx, r, l->plan, l->program.weights);
     asp_train_initialise(r, l->plan, team, (uint64_t)l->o->seed);
     return ASP_OK;
@@ -125,7 +127,11 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     if (asp_comm_rank(comm) == 0) {
         l->speaks = true;
         asp_report_plan(l->report, l->plan, l->o, l->seq, l->compile_ms,
-                        l->o->seq == 0 ? l->seq : 0);
+                        l->max_seq_asked ? l->seq : 0);
+        if (l->o->resume) {
+            fputs(l->checkpoint.damaged, stderr);
+            asp_report_resume(l->report, &l->checkpoint, l->o);
+        }
         l->anon_before = asp_process_anon_bytes();
     }
     ASP_TRY(asp_comm_barrier(comm)); // nobody allocates before memory was looked at
@@ -141,33 +147,47 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     return s;
 }
 
-static asp_status run(asp_ctx *cx, loop *l)
+// All that the ranks start from: options settled, model planned, data open.  *o belongs to the
+// caller's frame.
+static asp_status prepare(asp_ctx *cx, loop *l, asp_train_options *o)
 {
-    const asp_train_options *o = l->o;
+    if (o->resume) ASP_TRY(asp_checkpoint_find(&l->arena, o, &l->checkpoint));
+    const char *trained_on = o->resume && o->data == l->checkpoint.data ? l->checkpoint.folder : "";
+    l->max_seq_asked = o->seq == 0;
     ASP_TRY(asp_front_load(cx, o->model, o->dtype, &l->program));
     ASP_TRY(asp_train_plan(cx, l->program.graph, o, &l->plan, &l->seq, &l->compile_ms));
-    ASP_TRY(asp_tokens_open(cx, o->data, o->n_data, l->seq,
-                            l->program.vocab ? l->program.vocab : INT64_MAX, &l->tokens));
-    if (o->resume && !asp_path_is_folder(o->resume))
-        return asp_fail(cx, ASP_ERR_INPUT, "--resume %s is not a folder", o->resume);
+    o->seq = l->seq;
+    asp_status s = asp_tokens_open(cx, o->data, o->n_data, l->seq,
+                                   l->program.vocab ? l->program.vocab : INT64_MAX, &l->tokens);
+    if (s < 0 && *trained_on)
+        return asp_note(cx, s, "the data of %s is not as it was; give it with --data", trained_on);
+    ASP_TRY(s);
     l->data_hash = asp_tokens_hash(l->tokens);
+    if (o->resume)
+        ASP_TRY(asp_checkpoint_match(&l->arena, &l->checkpoint, o, &l->program, l->data_hash));
+    return ASP_OK;
+}
+
+static asp_status run(asp_ctx *cx, loop *l, asp_train_options *o)
+{
+    ASP_TRY(prepare(cx, l, o));
     ASP_TRY(asp_ranks_run(cx, o->comm, (int)o->ranks, rank_main, l));
-    if (l->speaks && l->n_steps == 0 && l->report->text)
-        fprintf(l->report->text, "nothing left to do: %s holds step %lld of %lld\n", o->resume,
-                (long long)o->steps, (long long)o->steps);
     if (l->speaks && l->n_steps > 0)
         asp_report_summary(l->report, l->plan, l->first_loss, l->last_loss, l->process_bytes,
                            l->exchanged_bytes);
     return ASP_OK;
 }
 
-asp_status asp_train(asp_ctx *cx, const asp_train_options *o, const asp_report *report)
+asp_status asp_train(asp_ctx *cx, const asp_train_options *options, const asp_report *report)
 {
-    loop l = {.o = o, .report = report};
-    asp_status s = run(cx, &l);
+    asp_train_options o = *options;
+    loop l = {.o = &o, .report = report};
+    asp_arena_init(&l.arena, cx);
+    asp_status s = run(cx, &l, &o);
     if (l.speaks || s < 0) asp_report_end(report, s == ASP_OK);
     asp_plan_destroy(l.plan);
     asp_tokens_close(l.tokens);
     asp_program_fini(&l.program);
+    asp_arena_fini(&l.arena);
     return s;
 }

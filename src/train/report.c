@@ -87,6 +87,29 @@ void asp_report_plan(const asp_report *r, const asp_plan *p, const asp_train_opt
     if (r->text) plan_text(r->text, p, o, seq, compile_ms, max_seq);
 }
 
+static void resume_json(FILE *f, const asp_checkpoint *c)
+{
+    asp_print(f, "{\"record\": \"resume\", \"step\": %lld, \"changed\": \"%s\"}\n",
+              (long long)c->step, c->changes); // options, words and numbers: nothing to quote
+    fflush(f);
+}
+
+void asp_report_resume(const asp_report *r, const asp_checkpoint *c, const asp_train_options *o)
+{
+    if (r->json) resume_json(r->json, c);
+    if (!r->text) return;
+    asp_print(r->text, "resume    %s", c->folder);
+    if (*c->changes)
+        asp_print(r->text, " with %s: from here the bits are not those of the first run",
+                  c->changes);
+    asp_print(r->text, "\n");
+    if (c->step >= o->steps)
+        asp_print(r->text,
+                  "nothing left to do: %s holds step %lld, --steps is %lld; a larger one goes on\n",
+                  o->resume, (long long)c->step, (long long)o->steps);
+    fflush(r->text);
+}
+
 void asp_report_step(const asp_report *r, const asp_step_report *s)
 {
     char a[32];

@@ -7,8 +7,16 @@
 #include "io/tokens.h"
 #include "run/compile.h"
 
+// What checkpoints keep of the options, by number: ASP_SETTING_seq, ...
+typedef enum asp_setting {
+#define SETTING(kind, field, option, change) ASP_SETTING_##field,
+#include "train/settings.def"
+#undef SETTING
+    ASP_SETTING_COUNT
+} asp_setting;
+
 typedef struct asp_train_options {
-    const char *model; // config.json, folder or graph text
+    const char *model; // config.json, folder or graph text; NULL: that of the checkpoint
     const char *const *data;
     int n_data;
     int64_t seq; // 0: the longest that fits memory
@@ -21,7 +29,14 @@ typedef struct asp_train_options {
     double lr, clip, weight_decay;
     const char *out, *resume; // folders or NULL
     bool profile;
+    uint32_t given;     // bit i: the user chose setting i; a resumed run takes the others over
+    bool threads_given; // otherwise asp_train_threads(ranks)
 } asp_train_options;
+
+const char *asp_setting_option(int setting); // "weight-decay"
+int asp_train_threads(int64_t ranks);        // the cores divided by the ranks
+// Numbers and words in range?  Names the option.
+asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o);
 
 // ---- what is said
 // --------------------------------------------------------------------------------
@@ -38,6 +53,8 @@ typedef struct asp_step_report {
     int64_t exchanged_bytes, process_bytes;
 } asp_step_report;
 
+typedef struct asp_checkpoint asp_checkpoint; // below
+
 typedef struct asp_verify_report {
     int64_t ranks;
     double loss_1, loss_p, loss_rel;
@@ -51,6 +68,8 @@ typedef struct asp_verify_report {
 // max_seq: 0 where it was not asked for.
 void asp_report_plan(const asp_report *r, const asp_plan *p, const asp_train_options *o,
                      int64_t seq, double compile_ms, int64_t max_seq);
+// After the plan: where a resumed run goes on, and what is not as it was.
+void asp_report_resume(const asp_report *r, const asp_checkpoint *c, const asp_train_options *o);
 void asp_report_step(const asp_report *r, const asp_step_report *s);
 void asp_report_verify(const asp_report *r, const asp_verify_report *v);
 // predicted against measured: memory of the process, exchanged bytes of a step.
@@ -96,15 +115,30 @@ double asp_train_lr(const asp_train_options *o, int64_t step);
 // ---- checkpoints
 // ---------------------------------------------------------------------------------
 
-// folder/step-000040 with config.json, model.safetensors, optimizer.safetensors and state.json;
-// appears whole or not at all.
+// folder/step-000040 with config.json (or model.ir), model.safetensors, optimizer.safetensors and
+// state.json; appears whole or not at all.
 asp_status asp_checkpoint_write(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_program *m,
                                 const asp_train_options *o, int64_t step, uint64_t data_hash);
-// The newest checkpoint of a folder that is whole; it must be of this model and run.  Damaged ones
-// are named on `warn` and passed over.  *out_step: steps done.
-asp_status asp_checkpoint_read(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_program *m,
-                               const asp_train_options *o, uint64_t data_hash, FILE *warn,
-                               int64_t *out_step);
+
+// The newest whole checkpoint of a folder.  Texts lie on the arena it was found with.
+struct asp_checkpoint {
+    const char *folder;      // of the step
+    int64_t step;            // steps done
+    const char *model;       // in that folder
+    const char *const *data; // the files it was trained on
+    int n_data;
+    const char *data_hash, *model_hash;
+    const char *changes; // settings that differ, "" for none
+    const char *damaged; // lines about newer ones that are not whole
+    uint64_t identity;   // the same on all ranks that found the same
+};
+// Finds it in o->resume and settles the options: what the user did not set is the checkpoint's.
+asp_status asp_checkpoint_find(asp_arena *a, asp_train_options *o, asp_checkpoint *out_checkpoint);
+// Is it of this model and data?
+asp_status asp_checkpoint_match(asp_arena *a, const asp_checkpoint *c, const asp_train_options *o,
+                                const asp_program *m, uint64_t data_hash);
+asp_status asp_checkpoint_load(asp_ctx *cx, const asp_checkpoint *c, asp_rank *r,
+                               const asp_plan *p);
 // Can a checkpoint be written there?  Makes the folder.
 asp_status asp_checkpoint_folder(asp_ctx *cx, const char *folder);
 

@@ -1,9 +1,29 @@
 // Shared inside src/train only.  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/json.h"
 #include "io/safetensors.h"
 #include "train/train.h"
 
 // Every parameter's tensor of the plan, by its name behind a prefix, into a slab.
 asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, const char *prefix,
                                const asp_safetensors *s);
+
+// ---- settings.c ----------------------------------------------------------------------------
+
+// `, "name": value` for each row of settings.def.
+void asp_settings_put(asp_text *t, const asp_train_options *o);
+// What o leaves open, from the state of a checkpoint in `folder`; refuses what may not differ.
+// *out_changes: what differs and may, as "--lr 0.1 -> 0.2, ..."; on the arena.
+asp_status asp_settings_resume(asp_arena *a, const char *folder, const json_t *state,
+                               asp_train_options *o, const char **out_changes);
+
+// ---- checkpoint.c --------------------------------------------------------------------------
+
+#define ASP_CHECKPOINT_FILES 2
+extern const char *const asp_checkpoint_files[ASP_CHECKPOINT_FILES]; // those with a hash
+asp_status asp_checkpoint_hash_file(asp_ctx *cx, const char *path, uint64_t *out_hash);
+uint64_t asp_checkpoint_hash_model(asp_arena *a, const asp_program *m);
+// The steps of the checkpoints in a folder, newest first.
+asp_status asp_checkpoint_steps(asp_arena *a, const char *folder, int64_t **out_steps, int *out_n);
+const char *asp_checkpoint_step_folder(asp_arena *a, const char *folder, int64_t step);

@@ -83,24 +83,99 @@ class Resume(Case):
         self.assertIn("whole holds no whole checkpoint", p.stderr)
         self.assertFalse(os.path.exists(self.path("out")))
 
+    def half(self, *more):
+        """The folder half: a run of RUN that ended before its last checkpoints."""
+        self.train("half", *more)
+        for step in checkpoints(self.path("half"))[1:]:
+            shutil.rmtree(self.path("half", step))
+
     def test_resume_of_a_finished_run(self):
         self.train("whole")
         p = self.train("out", "--resume", "whole", "--json", "-")
-        self.assertNotIn('"step"', p.stdout)
-        p = self.train("out", "--resume", "whole")
-        self.assertIn("nothing left to do: whole holds step", p.stdout)
-        self.assertNotIn("DIFFERENT", p.stdout)
+        self.assertNotIn('"step",', p.stdout)
+        self.assertIn('"resume", "step": 12,', p.stdout)
+        for more in [], ["--steps", 5]:
+            p = self.train("out", "--resume", "whole", *more)
+            self.assertIn("nothing left to do: whole holds step 12, --steps is", p.stdout)
+            self.assertNotIn("DIFFERENT", p.stdout)
+            self.assertNotIn("loss", p.stdout)
 
-    def test_other_settings_are_refused(self):
-        """Whatever would change the bits of the run that is continued."""
+    def test_all_from_the_checkpoint(self):
+        """Nothing but --resume and --out: model, data and every setting are those of the first run, from any folder."""
+        other = ["--lr", "1e-3", "--clip", "0.5", "--weight-decay", "0.2", "--seed", "5"]
+        self.train("whole", *other)
+        self.half(*other)
+        os.mkdir(self.path("elsewhere"))
+        p = run("train", "--resume", "../half", "--out", "../out", cwd=self.path("elsewhere"))
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertNotIn("->", p.stdout.split("step")[0])
+        self.assert_equal("whole", "out")
+
+    def test_graph_text_from_the_checkpoint(self):
+        write(self.path("g.ir"), """graph g {
+  %ids : i64[B, S] = input {name = "input_ids", role = "tokens"}
+  %w : f32[256, 16] = param {name = "w"}
+  %o : f32[256, 16] = param {name = "o"}
+  %x : f32[B, S, 16] = embedding %ids, %w
+  %y : f32[B, S, 256] = linear %x, %o
+  %n : i64[B, S] = shift %ids
+  %l : f32[] = cross_entropy %y, %n {reduction = "mean"}
+  return "loss" = %l
+}
+""")
+        args = ["--data", "text.txt", "--seq", 64, "--steps", 4, "--checkpoint-every", 2, "--out"]
+        self.fine("train", "--model", "g.ir", *args, "whole")
+        shutil.copytree(self.path("whole"), self.path("half"))
+        shutil.rmtree(self.path("half", "step-000004"))
+        os.remove(self.path("g.ir"))
+        self.fine("train", "--resume", "half", "--out", "out")
+        for file in FILES:
+            self.assertEqual(read(self.path("whole", "step-000004", file)), read(self.path("out", "step-000004", file)))
+
+    def test_what_may_not_change(self):
+        """Which tokens a step sees, and what they become."""
         self.train("whole")
-        for option, value in [("lr", "1e-3"), ("warmup", 7), ("clip", 0.25), ("weight-decay", 0.3), ("batch", 3),
-                              ("seq", 24), ("seed", 77), ("steps", 99), ("dtype", "f64")]:
-            p = run(*RUN, "--resume", "whole", f"--{option}", value, cwd=self.dir)
-            self.assertEqual(p.returncode, 2, f"{option}: {p.stderr}")
-            self.assertIn(f"--{option} ", p.stderr)
-            self.assertIn("give the same", p.stderr)
-            self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
+        write_text(self.path("other.txt"), seed=2)
+        for option, value in [("batch", 3), ("seq", 128), ("seed", 77), ("dtype", "f64"), ("data", "other.txt")]:
+            for base in ["train"], RUN if option != "data" else ["train", "--model", "config.json"]:
+                p = run(*base, "--resume", "whole", "--out", "out", f"--{option}", value, cwd=self.dir)
+                self.assertEqual(p.returncode, 2, f"{option}: {p.stderr}")
+                self.assertIn(f"--{option} ", p.stderr)
+                self.assertIn(f"whole/{LAST}", p.stderr)
+                self.assertIn("give the same", p.stderr)
+                self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
+                self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_what_may_change(self):
+        """Said in one line, and taken."""
+        self.train("whole")
+        self.half()
+        for option, before, value in [("lr", "0.0003", "0.001"), ("warmup", "3", "7"), ("clip", "1", "0.25"),
+                                      ("weight-decay", "0.1", "0.3"), ("steps", "12", "15"), ("ranks", "2", "1")]:
+            p = self.fine("train", "--resume", "half", "--out", "out", f"--{option}", value)
+            line = [s for s in p.stdout.splitlines() if s.startswith("resume ")]
+            self.assertEqual(len(line), 1, p.stdout)
+            self.assertIn(f"half/step-000006 with --{option} {before} -> {value}:", line[0])
+            made = checkpoints(self.path("out"))[-1]
+            if option != "steps":
+                self.assertNotEqual(read(self.path("whole", LAST, FILES[0])), read(self.path("out", made, FILES[0])))
+            shutil.rmtree(self.path("out"))
+        p = self.fine("train", "--resume", "half", "--lr", "0.0003", "--ac", "layer", "--threads", 2, "--out", "out")
+        self.assertNotIn("->", p.stdout.split("step")[0]) # no difference, or one without consequence
+        self.assert_equal("whole", "out")
+
+    def test_data_changed_on_disk(self):
+        self.train("whole")
+        write_text(self.path("text.txt"), seed=2)
+        p = run("train", "--resume", "whole", cwd=self.dir)
+        self.assertEqual(p.returncode, 2, p.stderr)
+        self.assertIn(os.path.realpath(self.path("text.txt")), p.stderr)
+        self.assertIn("changed since", p.stderr)
+        os.remove(self.path("text.txt"))
+        p = run("train", "--resume", "whole", cwd=self.dir)
+        self.assertEqual(p.returncode, 2, p.stderr)
+        self.assertIn("--data", p.stderr)
+        self.assertIn("text.txt", p.stderr)
 
     def test_threads(self):
         """Two equal runs, then 1, 2 and 3 threads a rank, on 1 and 2 ranks and every policy."""
