@@ -1,25 +1,17 @@
 // The program `autosp`: options and commands.  Neighbours: options.def (rows), train/ (what
-// commands do). SPDX-License-Identifier: Apache-2.0
+// commands do, and their options). SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "train/train.h"
 
-// Every option of every command; kinds as in options.def.
+// Every option of every command.
 typedef struct asp_options {
+    asp_train_options train;
 #define OPTION(kind, field, name, arg, standard, help) ASP_OPTION_##kind field;
-#define ASP_OPTION_str const char *
-#define ASP_OPTION_i64 int64_t
-#define ASP_OPTION_bytes int64_t
-#define ASP_OPTION_f64 double
-#define ASP_OPTION_flag bool
-#define ASP_OPTION_seq int64_t
-#define ASP_OPTION_dtype asp_dtype
-#define ASP_OPTION_comm asp_comm_backend
 #include "cli/options.def"
 #undef OPTION
     const char **files; // --data FILE... and what stands without an option; owned
     int n_files;
-    uint64_t given; // bit i: row i was chosen by the user, here or in the environment
 } asp_options;
 
 // argv[0] is the command's name.  Fails with ASP_ERR_USAGE and a message; *out_help: --help was
@@ -33,7 +25,7 @@ typedef asp_status asp_command_fn(asp_ctx *cx, const asp_options *o);
 asp_command_fn asp_command_train, asp_command_verify, asp_command_plan, asp_command_opt,
     asp_command_bench, asp_command_docs;
 
-// The training options of a command line, checked.
+// The training options of a command line, checked; a model must be given.
 asp_status asp_options_train(asp_ctx *cx, const asp_options *o, asp_train_options *out_options);
 asp_status asp_report_open(asp_ctx *cx, const asp_options *o, asp_report *out_report);
 asp_status asp_report_close(asp_ctx *cx, asp_report *r);

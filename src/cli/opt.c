@@ -22,11 +22,12 @@ static asp_status run_passes(asp_arena *a, const asp_options *o, const char *fil
 {
     asp_graph *g;
     asp_text out;
-    asp_pass_options options = {.ranks = o->ranks,
-                                .sp = o->sp,
-                                .ac = o->ac,
-                                .dtype = o->dtype,
-                                .env = {.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2}};
+    asp_pass_options options = {
+        .ranks = o->train.ranks,
+        .sp = o->train.sp,
+        .ac = o->train.ac,
+        .dtype = o->train.dtype,
+        .env = {.at = {{"S", o->train.seq}, {"B", o->train.batch}}, .n = 2}};
     asp_pass_trace trace = {.print_after = o->print_after, .text = &out};
     asp_text_init(&out, a);
     a->cx->verify_each_pass = true;

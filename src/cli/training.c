@@ -8,7 +8,7 @@ static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job, bo
 {
     asp_train_options t;
     asp_report r;
-    if (!o->model && !(resumes && o->resume))
+    if (!o->train.model && !(resumes && o->train.resume))
         return asp_fail(cx, ASP_ERR_USAGE,
                         "no model; give --model config.json, a folder, or graph text *.ir");
     ASP_TRY(asp_options_train(cx, o, &t));

@@ -12,14 +12,37 @@ static asp_pass_options pass_options(const asp_compile_options *o)
     return (asp_pass_options){.ranks = o->ranks, .sp = o->sp, .ac = o->ac, .env = sizes(o)};
 }
 
+// Is the graph what one of P ranks runs already?
+static bool is_split_by_hand(const asp_compile_options *o)
+{
+    return o->skip_sp || (o->sp && strcmp(o->sp, "none") == 0);
+}
+
+static asp_status check_ranks(asp_ctx *cx, const asp_graph *g, const asp_compile_options *o)
+{
+    if (!is_split_by_hand(o) && g->ranks != 1)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "graph %s is split for %lld ranks already; give --sp none --ranks %lld",
+                        g->name, (long long)g->ranks, (long long)g->ranks);
+    if (is_split_by_hand(o) && g->ranks != o->ranks)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--sp none: graph %s is written for %lld rank%s, not %lld; give --ranks "
+                        "%lld, or let --sp auto split it",
+                        g->name, (long long)g->ranks, g->ranks == 1 ? "" : "s", (long long)o->ranks,
+                        (long long)g->ranks);
+    return ASP_OK;
+}
+
 asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
                              const asp_compile_options *options, const asp_pass_trace *trace,
                              asp_graph **out_joint)
 {
     asp_pass_options o = pass_options(options);
+    ASP_TRY(check_ranks(cx, module, options));
     asp_graph *g = asp_graph_clone(module);
     asp_status s = asp_graph_typecheck(g);
-    if (s == ASP_OK && !options->skip_sp) s = asp_passes_run(cx, g, ASP_PIPELINE_SHARD, &o, trace);
+    if (s == ASP_OK && !is_split_by_hand(options))
+        s = asp_passes_run(cx, g, ASP_PIPELINE_SHARD, &o, trace);
     if (s == ASP_OK) s = asp_passes_run(cx, g, ASP_PIPELINE_JOINT, &o, trace);
     if (s < 0) {
         asp_graph_destroy(g);

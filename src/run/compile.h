@@ -8,7 +8,7 @@
 typedef struct asp_compile_options {
     int64_t ranks, batch, seq; // P, B, S
     int threads;               // of one rank
-    const char *sp, *ac;       // pass/pass.h
+    const char *sp, *ac; // pass/pass.h; sp "none": the graph is split by hand, its ranks are P
     asp_comm_backend backend;
     bool optimizer;
     bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare

@@ -15,7 +15,7 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
     return (asp_compile_options){.ranks = o->ranks,
                                  .batch = o->batch,
                                  .seq = seq,
-                                 .threads = o->threads,
+                                 .threads = (int)o->threads,
                                  .sp = o->sp,
                                  .ac = o->ac,
                                  .backend = o->comm,

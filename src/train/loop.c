@@ -123,7 +123,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     asp_team *team;
     asp_rank *r;
     int first_cpu =
-        asp_comm_kind(comm) == ASP_COMM_thread ? asp_comm_rank(comm) * l->o->threads : -1;
+        asp_comm_kind(comm) == ASP_COMM_thread ? asp_comm_rank(comm) * (int)l->o->threads : -1;
     if (asp_comm_rank(comm) == 0) {
         l->speaks = true;
         asp_report_plan(l->report, l->plan, l->o, l->seq, l->compile_ms,
@@ -135,7 +135,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
         l->anon_before = asp_process_anon_bytes();
     }
     ASP_TRY(asp_comm_barrier(comm)); // nobody allocates before memory was looked at
-    ASP_TRY(asp_team_create(cx, l->o->threads, first_cpu, &team));
+    ASP_TRY(asp_team_create(cx, (int)l->o->threads, first_cpu, &team));
     asp_status s = asp_rank_create(cx, l->plan, comm, team, &r);
     if (s == ASP_OK) {
         s = steps(l, r, team, comm, cx);

@@ -50,11 +50,11 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
     const asp_plan_report *p = asp_plan_get_report(plan);
     char a[32], b[32];
     asp_print(f,
-              "plan      %.2f M parameters, S = %lld, batch %lld, %lld rank%s x %d thread%s, %s, "
+              "plan      %.2f M parameters, S = %lld, batch %lld, %lld rank%s x %lld thread%s, %s, "
               "--sp %s, --ac %s\n",
               (double)count_params(plan) / 1e6, (long long)seq, (long long)o->batch,
-              (long long)o->ranks, o->ranks == 1 ? "" : "s", o->threads, o->threads == 1 ? "" : "s",
-              asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac);
+              (long long)o->ranks, o->ranks == 1 ? "" : "s", (long long)o->threads,
+              o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac);
     asp_print(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
               p->n_steps, p->flops / 1e9);
     asp_print(f, "memory    %s a rank, %s the process; peak at %s\n", human(a, p->rank_bytes),

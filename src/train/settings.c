@@ -127,10 +127,10 @@ asp_status asp_settings_resume(asp_arena *a, const char *folder, const json_t *s
     return ASP_OK;
 }
 
-int asp_train_threads(int64_t ranks)
+int64_t asp_train_threads(int64_t ranks)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return (int)asp_max(cores / asp_max(ranks, 1), 1);
+    return asp_max(cores / asp_max(ranks, 1), 1);
 }
 
 static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
@@ -148,7 +148,7 @@ static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
 
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
 {
-    static const char *const sps[] = {"auto", "ulysses", NULL};
+    static const char *const sps[] = {"auto", "ulysses", "none", NULL};
     static const char *const acs[] = {"none", "sac", "layer", NULL};
     if (o->ranks < 1 || o->ranks > MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "--ranks %lld: 1 to %d are possible",
@@ -156,8 +156,8 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
     if (o->seq < 0 || o->batch < 1 || o->steps < 1)
         return asp_fail(cx, ASP_ERR_USAGE, "--seq, --batch and --steps must be at least 1");
     if (o->threads < 1 || o->threads > MAX_THREADS)
-        return asp_fail(cx, ASP_ERR_USAGE, "--threads %d: 1 to %d are possible", o->threads,
-                        MAX_THREADS);
+        return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
+                        (long long)o->threads, MAX_THREADS);
     ASP_TRY(want_one_of(cx, "sp", o->sp, sps));
     return want_one_of(cx, "ac", o->ac, acs);
 }

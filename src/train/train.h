@@ -15,26 +15,54 @@ typedef enum asp_setting {
     ASP_SETTING_COUNT
 } asp_setting;
 
+// The C type of each kind of option.
+#define ASP_OPTION_str const char *
+#define ASP_OPTION_i64 int64_t
+#define ASP_OPTION_bytes int64_t
+#define ASP_OPTION_f64 double
+#define ASP_OPTION_flag bool
+#define ASP_OPTION_seq int64_t
+#define ASP_OPTION_dtype asp_dtype
+#define ASP_OPTION_comm asp_comm_backend
+
+// A field a row of train_options.def, the data, and what was chosen.  model NULL: that of the
+// checkpoint; seq 0: the longest that fits memory; memory 0: no limit.
 typedef struct asp_train_options {
-    const char *model; // config.json, folder or graph text; NULL: that of the checkpoint
-    const char *const *data;
+#define OPTION(kind, field, name, arg, standard, help) ASP_OPTION_##kind field;
+#include "train/train_options.def"
+#undef OPTION
+    const char *const *data; // borrowed
     int n_data;
-    int64_t seq; // 0: the longest that fits memory
-    int64_t batch, ranks, steps, warmup, seed, checkpoint_every;
-    int64_t memory; // bytes a rank may take; 0: no limit
-    int threads;
-    const char *sp, *ac;
-    asp_comm_backend comm;
-    asp_dtype dtype;
-    double lr, clip, weight_decay;
-    const char *out, *resume; // folders or NULL
-    bool profile;
     uint32_t given;     // bit i: the user chose setting i; a resumed run takes the others over
     bool threads_given; // otherwise asp_train_threads(ranks)
 } asp_train_options;
 
+// A row of a table of options, whoever's struct it fills.
+typedef asp_status asp_option_fn(asp_ctx *cx, const char *name, const char *value, void *out_field);
+typedef struct asp_option {
+    const char *name, *arg, *standard, *help; // standard NULL: none; arg NULL: a flag
+    size_t offset;                            // of the field
+    asp_option_fn *read;
+} asp_option;
+#define ASP_OPTION_ROW(T, kind, field, name, arg, standard, help)               \
+    {                                                                           \
+        name, arg, standard, help, offsetof(T, field), asp_option_##kind##_read \
+    }
+asp_option_fn asp_option_str_read, asp_option_i64_read, asp_option_bytes_read, asp_option_f64_read,
+    asp_option_flag_read, asp_option_seq_read, asp_option_dtype_read, asp_option_comm_read;
+
+extern const asp_option asp_train_option_rows[]; // of asp_train_options; ends with a NULL name
+// Row of this name, or NULL.
+const asp_option *asp_option_find(const asp_option *rows, const char *name, size_t n);
+asp_status asp_train_options_init(asp_ctx *cx, asp_train_options *out_options); // the standards
+// What the user chose; str values are borrowed.
+asp_status asp_train_option_choose(asp_ctx *cx, const asp_option *row, const char *value,
+                                   asp_train_options *o);
+// Fills in threads and checks the rest.
+asp_status asp_train_options_settle(asp_ctx *cx, asp_train_options *o);
+
 const char *asp_setting_option(int setting); // "weight-decay"
-int asp_train_threads(int64_t ranks);        // the cores divided by the ranks
+int64_t asp_train_threads(int64_t ranks);    // the cores divided by the ranks
 // Numbers and words in range?  Names the option.
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o);
 

@@ -55,7 +55,7 @@ static asp_status side_main(void *arg, asp_comm *comm, asp_ctx *cx)
     side *d = arg;
     asp_team *team;
     asp_rank *r;
-    ASP_TRY(asp_team_create(cx, d->o->threads, -1, &team));
+    ASP_TRY(asp_team_create(cx, (int)d->o->threads, -1, &team));
     asp_status s = asp_rank_create(cx, d->plan, comm, team, &r);
     if (s == ASP_OK) {
         s = take_step(d, r, team, comm, cx);
@@ -117,7 +117,7 @@ static asp_status verify(asp_ctx *cx, const asp_train_options *o, const asp_repo
 {
     asp_train_options alone = *o;
     alone.ranks = 1;
-    alone.threads = (int)asp_min(o->threads * o->ranks, 64);
+    alone.threads = asp_min(o->threads * o->ranks, 64);
     if (o->ranks > ASP_VERIFY_MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "verify runs at most %d ranks in one process",
                         ASP_VERIFY_MAX_RANKS);
