@@ -18,6 +18,8 @@ typedef struct asp_options {
 // asked for and printed.
 asp_status asp_options_parse(asp_ctx *cx, int argc, char **argv, asp_options *out_options,
                              bool *out_help);
+// What --comm says, where the command line may not be readable.
+asp_comm_backend asp_options_comm(int argc, char **argv);
 void asp_options_fini(asp_options *o);
 void asp_options_print(asp_text *t); // the table, for docs/cli.md
 

@@ -66,8 +66,8 @@ static asp_status run(asp_ctx *cx, void *arg)
     const job *j = arg;
     asp_options o;
     bool help;
-    ASP_TRY(asp_options_parse(cx, j->argc, j->argv, &o, &help));
-    asp_status s = ASP_OK;
+    asp_status s = asp_options_parse(cx, j->argc, j->argv, &o, &help);
+    if (s < 0) return asp_ranks_refuse(cx, asp_options_comm(j->argc, j->argv), s);
     if (help)
         print_help(cx, commands[j->command].name, commands[j->command].help);
     else

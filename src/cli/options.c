@@ -106,6 +106,20 @@ asp_status asp_options_parse(asp_ctx *cx, int argc, char **argv, asp_options *ou
     return ASP_OK;
 }
 
+asp_comm_backend asp_options_comm(int argc, char **argv)
+{
+    const asp_option *r = asp_option_find(asp_train_option_rows, "comm", 4);
+    asp_ctx cx;
+    asp_comm_backend comm = ASP_COMM_thread;
+    asp_ctx_init(&cx);
+    const char *value = from_environment(r);
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--comm=", 7) == 0) value = argv[i] + 7;
+        if (strcmp(argv[i], "--comm") == 0 && i + 1 < argc) value = argv[i + 1];
+    }
+    return value && asp_comm_backend_find(&cx, value, &comm) < 0 ? ASP_COMM_thread : comm;
+}
+
 void asp_options_fini(asp_options *o) { free(o->files); }
 
 // ---- for training

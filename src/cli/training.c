@@ -4,16 +4,23 @@
 
 typedef asp_status job_fn(asp_ctx *cx, const asp_train_options *o, const asp_report *report);
 
+static asp_status open_job(asp_ctx *cx, const asp_options *o, bool resumes,
+                           asp_train_options *out_options, asp_report *out_report)
+{
+    if (!o->train.model && !(resumes && o->train.resume))
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "no model; give --model config.json, a folder, or graph text *.ir");
+    ASP_TRY(asp_options_train(cx, o, out_options));
+    return asp_report_open(cx, o, out_report);
+}
+
 static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job, bool resumes)
 {
     asp_train_options t;
     asp_report r;
-    if (!o->train.model && !(resumes && o->train.resume))
-        return asp_fail(cx, ASP_ERR_USAGE,
-                        "no model; give --model config.json, a folder, or graph text *.ir");
-    ASP_TRY(asp_options_train(cx, o, &t));
-    ASP_TRY(asp_report_open(cx, o, &r));
-    asp_status s = job(cx, &t, &r);
+    asp_status s = open_job(cx, o, resumes, &t, &r);
+    if (s < 0) return asp_ranks_refuse(cx, o->train.comm, s);
+    s = job(cx, &t, &r);
     asp_ctx closing = *cx;
     asp_status closed = asp_report_close(s < 0 ? &closing : cx, &r);
     return s < 0 ? s : closed;

@@ -271,6 +271,12 @@ static asp_status run_alone(asp_ctx *cx, asp_rank_fn *fn, void *arg)
     return s < 0 ? asp_fail(cx, s, "%s", rank_cx.message) : s;
 }
 
+asp_status asp_ranks_refuse(asp_ctx *cx, asp_comm_backend backend, asp_status s)
+{
+    ASP_CHECK(s < 0);
+    return backend == ASP_COMM_mpi ? asp_mpi_ranks_refuse(cx, s) : s;
+}
+
 asp_status asp_ranks_run(asp_ctx *cx, asp_comm_backend backend, int ranks, asp_rank_fn *fn,
                          void *arg)
 {

@@ -57,6 +57,11 @@ typedef asp_status asp_rank_fn(void *arg, asp_comm *comm, asp_ctx *rank_cx);
 asp_status asp_ranks_run(asp_ctx *cx, asp_comm_backend backend, int ranks, asp_rank_fn *fn,
                          void *arg);
 
+// In place of asp_ranks_run, by a process that has failed before its rank could run: `s` (< 0) with
+// the context's message.  Returns s; with mpi it ends the other processes too, and the message then
+// stands in one process only, as above, however many have found the same.
+asp_status asp_ranks_refuse(asp_ctx *cx, asp_comm_backend backend, asp_status s);
+
 int asp_comm_rank(const asp_comm *comm);
 int asp_comm_ranks(const asp_comm *comm);
 asp_comm_backend asp_comm_kind(const asp_comm *comm); // thread for a rank alone

@@ -92,6 +92,7 @@ struct asp_comm { // first member of each backend's own
 };
 
 asp_status asp_thread_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg);
+asp_status asp_mpi_ranks_refuse(asp_ctx *cx, asp_status s);
 asp_status asp_mpi_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg);
 bool asp_mpi_is_built(void);
 

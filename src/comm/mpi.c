@@ -14,6 +14,12 @@
 
 bool asp_mpi_is_built(void) { return false; }
 
+asp_status asp_mpi_ranks_refuse(asp_ctx *cx, asp_status s)
+{
+    (void)cx;
+    return s;
+}
+
 asp_status asp_mpi_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg)
 {
     (void)ranks, (void)fn, (void)arg;
@@ -58,7 +64,8 @@ typedef struct note {
 // A process of the job.
 typedef struct process {
     uint64_t host;
-    int64_t pid; // 0: not watched
+    int64_t pid;    // 0: not watched
+    int64_t status; // what it found before it came here; < 0: it has no rank to run
 } process;
 
 typedef struct mpi_comm {
@@ -424,12 +431,12 @@ static asp_status start_mpi(asp_ctx *cx, bool *out_own)
 }
 
 // Every rank learns who the others are; processes that this one can see are watched.
-static void meet_peers(mpi_comm *c)
+static void meet_peers(mpi_comm *c, asp_status status)
 {
     char name[MPI_MAX_PROCESSOR_NAME];
     int n = 0;
     MPI_Get_processor_name(name, &n);
-    process me = {asp_hash(name, (size_t)n, 0), getpid()};
+    process me = {asp_hash(name, (size_t)n, 0), getpid(), status};
     MPI_Allgather(&me, (int)sizeof me, MPI_BYTE, c->peers, (int)sizeof me, MPI_BYTE, c->control);
     for (int r = 0; r < c->base.ranks; r++) {
         process *p = &c->peers[r];
@@ -437,7 +444,7 @@ static void meet_peers(mpi_comm *c)
     }
 }
 
-static asp_status open_comm(asp_ctx *cx, mpi_comm *c)
+static asp_status open_comm(asp_ctx *cx, asp_status before, mpi_comm *c)
 {
     int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -461,7 +468,7 @@ static asp_status open_comm(asp_ctx *cx, mpi_comm *c)
     MPI_Comm_dup(MPI_COMM_WORLD, &c->control);
     MPI_Comm_set_errhandler(c->data, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(c->control, MPI_ERRORS_RETURN);
-    meet_peers(c);
+    meet_peers(c, before);
     c->watch = true;
     return ASP_OK;
 }
@@ -521,14 +528,56 @@ static asp_status run_rank(mpi_comm *c, asp_rank_fn *fn, void *arg)
     return s;
 }
 
+// Some have failed before their ranks could run: the lowest of them speaks, for all if all have.
+static bool refused_before(const asp_ctx *cx, mpi_comm *c)
+{
+    int first = -1, failed = 0;
+    for (int r = 0; r < c->base.ranks; r++) {
+        if (c->peers[r].status >= 0) continue;
+        if (first < 0) first = r;
+        failed++;
+    }
+    if (first < 0) return false;
+    note n = {
+        .status = (int)c->peers[first].status, .rank = first, .together = failed == c->base.ranks};
+    if (first == c->base.rank) snprintf(n.text, sizeof n.text, "%s", cx->message);
+    stand(c, &n, first);
+    return true;
+}
+
+static asp_status open_mpi(asp_ctx *cx, asp_status before, bool *out_own, mpi_comm **out_comm)
+{
+    ASP_TRY(start_mpi(cx, out_own));
+    mpi_comm *c = calloc(1, sizeof *c);
+    if (!c) return asp_fail(cx, ASP_ERR_NOMEM, "the machine refused memory for a rank");
+    asp_status s = open_comm(cx, before, c);
+    if (s < 0)
+        free_comm(c);
+    else
+        *out_comm = c;
+    return s;
+}
+
+asp_status asp_mpi_ranks_refuse(asp_ctx *cx, asp_status s)
+{
+    mpi_comm *c;
+    bool own_mpi;
+    asp_ctx opening;
+    asp_ctx_init(&opening);
+    if (open_mpi(&opening, s, &own_mpi, &c) < 0) return s; // alone with its message
+    if (refused_before(cx, c)) s = report(cx, c);
+    free_comm(c);
+    return s;
+}
+
 asp_status asp_mpi_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg)
 {
-    bool own_mpi = false;
-    ASP_TRY(start_mpi(cx, &own_mpi));
-    mpi_comm *c = calloc(1, sizeof *c);
-    if (!c) return asp_fail(cx, ASP_ERR_NOMEM, "the machine refused memory for %d ranks", ranks);
-    asp_status s = open_comm(cx, c);
-    if (s < 0) {
+    mpi_comm *c;
+    bool own_mpi;
+    ASP_TRY(open_mpi(cx, ASP_OK, &own_mpi, &c));
+    asp_status s = ASP_OK;
+    if (refused_before(cx, c)) {
+        s = report(cx, c);
         free_comm(c);
         return s;
     }

@@ -17,6 +17,7 @@ typedef struct loop {
     bool max_seq_asked;
     double compile_ms;
     int64_t n_steps;     // taken by this run
+    bool began;          // the ranks did
     bool speaks;         // rank 0 runs in this process
     int64_t anon_before; // of the process, before ranks allocate
     double first_loss, last_loss;
@@ -170,7 +171,9 @@ static asp_status prepare(asp_ctx *cx, loop *l, asp_train_options *o)
 
 static asp_status run(asp_ctx *cx, loop *l, asp_train_options *o)
 {
-    ASP_TRY(prepare(cx, l, o));
+    asp_status s = prepare(cx, l, o);
+    if (s < 0) return asp_ranks_refuse(cx, o->comm, s);
+    l->began = true;
     ASP_TRY(asp_ranks_run(cx, o->comm, (int)o->ranks, rank_main, l));
     if (l->speaks && l->n_steps > 0)
         asp_report_summary(l->report, l->plan, l->first_loss, l->last_loss, l->process_bytes,
@@ -184,7 +187,8 @@ asp_status asp_train(asp_ctx *cx, const asp_train_options *options, const asp_re
     loop l = {.o = &o, .report = report};
     asp_arena_init(&l.arena, cx);
     asp_status s = run(cx, &l, &o);
-    if (l.speaks || s < 0) asp_report_end(report, s == ASP_OK);
+    // The one process that speaks for all has rank 0, or before that the message.
+    if (l.began ? l.speaks : cx->message[0] != 0) asp_report_end(report, s == ASP_OK);
     asp_plan_destroy(l.plan);
     asp_tokens_close(l.tokens);
     asp_program_fini(&l.program);

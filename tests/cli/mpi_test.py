@@ -67,13 +67,41 @@ class Mpi(Case):
         self.assertEqual(p.returncode, 0, p.stderr)
         self.assert_equal("whole", "out", "step-000006")
 
-    def test_bad_input(self):
-        p = self.mpi("--data", "none.txt", "--out", "out")
-        self.assertNotEqual(p.returncode, 0)
+    def refused(self, p, *words):
+        """Exit 2, one message, nothing written."""
         said = [line for line in p.stderr.splitlines() if line.startswith("autosp: ")]
-        self.assertGreaterEqual(len(said), 1, p.stderr)
-        self.assertTrue(all("none.txt" in line for line in said), p.stderr)
+        self.assertEqual(len(said), 1, p.stderr)
+        for word in words:
+            self.assertIn(word, said[0])
+        self.assertEqual(p.returncode, 2, p.stderr)
         self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_bad_input(self):
+        """What all processes find before there are ranks is said once."""
+        for args, words in [
+                (["--data", "none.txt"], ["autosp: cannot open none.txt"]),
+                (["--model", "none.json"], ["none.json"]),
+                (["--seq", "255"], ["--seq 255"]),
+                (["--lr", "fast"], ["--lr 'fast'"]),
+                (["--steps", "0"], ["--steps"]),
+                (["--resume", "none"], ["--resume none"]),
+                (["--memory", "100kB"], ["--memory"]),
+                (["--no-such-option"], ["--no-such-option"]),
+        ]:
+            with self.subTest(args):
+                self.refused(self.mpi(*args, "--out", "out"), *words)
+
+    def test_bad_input_of_one(self):
+        """What one process alone finds ends all, and is said to be its."""
+        fine = ["-n", "1", AUTOSP, *RUN, "--comm", "mpi", "--out", "out"]
+        for wrong in ["--data", "none.txt"], ["--lr", "fast"]:
+            for rank in 0, 1:
+                jobs = [fine, fine]
+                jobs[rank] = [*fine, *wrong]
+                p = subprocess.run(["mpirun", "--oversubscribe", *jobs[0], ":", *jobs[1]], cwd=self.dir,
+                                   env=environment(), timeout=100, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.refused(p, f"autosp: rank {rank}: ", wrong[-1])
 
     def test_killed_rank(self):
         with open(self.path("said"), "w") as said:
