@@ -79,14 +79,23 @@ static const asp_gemm_provider *find_provider(const char *name)
     return NULL;
 }
 
+static asp_op form_of(const asp_bmm_attr *a)
+{
+    return a->ta ? ASP_OP_gemm_tn : a->tb ? ASP_OP_gemm_nt : ASP_OP_gemm_nn;
+}
+
+// Of bmm: the form and the shape of one matrix.
 static void plan_shape(asp_gemm_plan *plan, asp_op op, const asp_kcall *k)
 {
     const asp_tensor *a = &k->in[0], *c = &k->out[0];
-    plan->op = op;
+    const bool batch = op == ASP_OP_bmm;
+    plan->op = batch ? form_of(k->attr) : op;
     plan->isa = asp_isa_best();
-    plan->m = asp_tensor_rows(c);
+    plan->m = batch ? c->dim[c->rank - 2] : asp_tensor_rows(c);
     plan->n = c->dim[c->rank - 1];
-    plan->k = op == ASP_OP_gemm_tn ? asp_tensor_rows(a) : a->dim[a->rank - 1];
+    plan->k = plan->op != ASP_OP_gemm_tn ? a->dim[a->rank - 1]
+              : batch                    ? a->dim[a->rank - 2]
+                                         : asp_tensor_rows(a);
     plan->provider->plan(plan);
 }
 
@@ -119,29 +128,43 @@ static asp_gemm_plan plan_of(asp_op op, const asp_kcall *k)
     return plan;
 }
 
+// Chunk i of the product of matrices a and b into c.
+static void run_chunk(const asp_gemm_plan *p, int64_t i, const float *a, const float *b, float *c,
+                      void *scratch)
+{
+    const int64_t grid_n = asp_ceil_div(p->n, p->chunk_n);
+    const bool a_by_k = p->op == ASP_OP_gemm_tn, b_by_k = p->op != ASP_OP_gemm_nt;
+    const int64_t lda = a_by_k ? p->m : p->k, ldb = b_by_k ? p->n : p->k;
+    const int64_t m0 = i / grid_n * p->chunk_m, n0 = i % grid_n * p->chunk_n;
+    asp_gemm_chunk chunk = {
+        .op = p->op,
+        .m = asp_min(p->chunk_m, p->m - m0),
+        .n = asp_min(p->chunk_n, p->n - n0),
+        .k = p->k,
+        .a = a + (a_by_k ? m0 : m0 * lda),
+        .b = b + (b_by_k ? n0 : n0 * ldb),
+        .c = c + m0 * p->n + n0,
+        .lda = lda,
+        .ldb = ldb,
+        .ldc = p->n,
+        .scratch = scratch,
+    };
+    p->provider->run(p, &chunk);
+}
+
 static void run(asp_op op, const asp_kcall *k, asp_worker *w)
 {
-    const asp_gemm_plan plan = plan_of(op, k);
-    const int64_t grid_n = asp_ceil_div(plan.n, plan.chunk_n);
-    const int64_t n_chunks = grid_n * asp_ceil_div(plan.m, plan.chunk_m);
-    const bool a_by_k = op == ASP_OP_gemm_tn, b_by_k = op != ASP_OP_gemm_nt;
-    const int64_t lda = a_by_k ? plan.m : plan.k, ldb = b_by_k ? plan.n : plan.k;
-    for (int64_t i; (i = asp_team_next(w, n_chunks)) >= 0;) {
-        const int64_t m0 = i / grid_n * plan.chunk_m, n0 = i % grid_n * plan.chunk_n;
-        asp_gemm_chunk chunk = {
-            .op = op,
-            .m = asp_min(plan.chunk_m, plan.m - m0),
-            .n = asp_min(plan.chunk_n, plan.n - n0),
-            .k = plan.k,
-            .a = (const float *)k->in[0].data + (a_by_k ? m0 : m0 * lda),
-            .b = (const float *)k->in[1].data + (b_by_k ? n0 : n0 * ldb),
-            .c = (float *)k->out[0].data + m0 * plan.n + n0,
-            .lda = lda,
-            .ldb = ldb,
-            .ldc = plan.n,
-            .scratch = (char *)k->work + w->thread * plan.thread_bytes,
-        };
-        plan.provider->run(&plan, &chunk);
+    const asp_gemm_plan p = plan_of(op, k);
+    const int64_t chunks = asp_ceil_div(p.n, p.chunk_n) * asp_ceil_div(p.m, p.chunk_m);
+    const int64_t batch = asp_tensor_count(&k->out[0]) / (p.m * p.n);
+    for (int64_t i; (i = asp_team_next(w, batch * chunks)) >= 0;) {
+        const int64_t z = i / chunks;
+        const int64_t za = batch > 1 ? asp_batch_matrix(k, 0, z) : 0;
+        const int64_t zb = batch > 1 ? asp_batch_matrix(k, 1, z) : 0;
+        run_chunk(&p, i % chunks, (const float *)k->in[0].data + za * p.m * p.k,
+                  (const float *)k->in[1].data + zb * p.n * p.k,
+                  (float *)k->out[0].data + z * p.m * p.n,
+                  (char *)k->work + w->thread * p.thread_bytes);
     }
 }
 
@@ -157,3 +180,5 @@ void asp_gemm_tn_f32(const asp_kcall *k, asp_worker *w) { run(ASP_OP_gemm_tn, k,
 int64_t asp_gemm_nt_f32_work(const asp_kcall *k, int n) { return work_of(ASP_OP_gemm_nt, k, n); }
 int64_t asp_gemm_nn_f32_work(const asp_kcall *k, int n) { return work_of(ASP_OP_gemm_nn, k, n); }
 int64_t asp_gemm_tn_f32_work(const asp_kcall *k, int n) { return work_of(ASP_OP_gemm_tn, k, n); }
+void asp_bmm_f32(const asp_kcall *k, asp_worker *w) { run(ASP_OP_bmm, k, w); }
+int64_t asp_bmm_f32_work(const asp_kcall *k, int n) { return work_of(ASP_OP_bmm, k, n); }

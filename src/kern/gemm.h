@@ -6,6 +6,7 @@
 //   gemm_nt   A (m, k)   B (n, k)     y[.., o] = x[.., i] w[o, i]
 //   gemm_nn   A (m, k)   B (k, n)     y[.., i] = x[.., o] w[o, i]
 //   gemm_tn   A (k, m)   B (k, n)     y[o, i] = sum over rows of x[.., o] z[.., i]
+//   bmm       any of the three, once for each index of the leading dims, which broadcast
 // C is cut into a grid of chunks that depends on the shape only; one thread computes a chunk by one
 // call of the provider, so the bits do not depend on the number of threads.
 #pragma once
@@ -52,4 +53,4 @@ int64_t asp_gemm_work_bytes(const asp_gemm_plan *plan, int n_threads);
 
 // The kernels of kern.def: k->plan is an asp_gemm_plan, or NULL for the built-in provider at the
 // best level.
-asp_kernel asp_gemm_nt_f32, asp_gemm_nn_f32, asp_gemm_tn_f32;
+asp_kernel asp_gemm_nt_f32, asp_gemm_nn_f32, asp_gemm_tn_f32, asp_bmm_f32;

@@ -24,3 +24,19 @@
 // Every work function of kern.def.
 asp_kernel_work asp_gemm_nt_f32_work, asp_gemm_nn_f32_work, asp_gemm_tn_f32_work;
 asp_kernel_work asp_sdpa_f32_work, asp_sdpa_grad_f32_work, asp_nll_f32_work;
+asp_kernel_work asp_bmm_f32_work;
+
+// Which matrix of operand i goes into matrix z of bmm's result: its leading dims broadcast from the
+// right.
+static inline int64_t asp_batch_matrix(const asp_kcall *k, int i, int64_t z)
+{
+    const asp_tensor *x = &k->in[i], *y = &k->out[0];
+    int64_t at = 0, step = 1;
+    for (int b = 3; b <= x->rank; b++) {
+        const int64_t size = y->dim[y->rank - b], here = z % size;
+        z /= size;
+        if (x->dim[x->rank - b] != 1) at += here * step;
+        step *= x->dim[x->rank - b];
+    }
+    return at;
+}

@@ -3,56 +3,11 @@
 // second time from cache.  Neighbours: kern.def (rows), ref/nll.c (oracle), rowprog_isa.c (the same
 // order of sums).  SPDX-License-Identifier: Apache-2.0
 #include "kern/kern_int.h"
-#include "kern/vec.h"
+#include "kern/line.h"
 
 #include <math.h>
 
-#define BLOCK 64    // rows whose losses are added in double before the blocks are
-#define PARTIALS 64 // of a row's sum: element i goes to i mod 64
-#define ACCS (PARTIALS / ASP_VF)
-
-static float max_of(const float *x, int64_t n)
-{
-    asp_vf most[2];
-    float lanes[2 * ASP_VF], m = x[0];
-    int64_t i = 0;
-    for (int l = 0; l < 2; l++) most[l] = asp_vf_all(x[0]);
-    for (; i + 2 * ASP_VF <= n; i += 2 * ASP_VF) {
-        most[0] = asp_vf_max(most[0], asp_vf_load(x + i));
-        most[1] = asp_vf_max(most[1], asp_vf_load(x + i + ASP_VF));
-    }
-    asp_vf_store(lanes, most[0]);
-    asp_vf_store(lanes + ASP_VF, most[1]);
-    for (int l = 0; l < 2 * ASP_VF; l++) m = lanes[l] > m ? lanes[l] : m;
-    for (; i < n; i++) m = x[i] > m ? x[i] : m;
-    return m;
-}
-
-// Sum of e^(x - most).
-static float sum_exp(const float *x, int64_t n, float most)
-{
-    const asp_vf m = asp_vf_all(most);
-    asp_vf acc[ACCS];
-    for (int k = 0; k < ACCS; k++) acc[k] = asp_vf_all(0.0f);
-    int64_t i = 0;
-    while (i + PARTIALS <= n)
-        for (int k = 0; k < ACCS; k++, i += ASP_VF) acc[k] += asp_vf_exp(asp_vf_load(x + i) - m);
-    for (int k = 0; i < n; k++, i += ASP_VF) {
-        if (i + ASP_VF <= n) {
-            acc[k] += asp_vf_exp(asp_vf_load(x + i) - m);
-            continue;
-        }
-        float part[ASP_VF];
-        asp_vf_store(part, asp_vf_exp(asp_vf_load_part(x + i, n - i) - m));
-        acc[k] += asp_vf_load_part(part, n - i);
-    }
-    float p[PARTIALS], t[16];
-    for (int k = 0; k < ACCS; k++) asp_vf_store(p + k * ASP_VF, acc[k]);
-    for (int l = 0; l < 16; l++) t[l] = (p[l] + p[16 + l]) + (p[32 + l] + p[48 + l]);
-    for (int h = 8; h >= 1; h /= 2)
-        for (int l = 0; l < h; l++) t[l] += t[l + h];
-    return t[0];
-}
+#define BLOCK 64 // rows whose losses are added in double before the blocks are
 
 // in: logits (..., V), labels (...); out: sum, lse (...); work: a double for each 64 rows.
 void ASP_ISA_NAME(asp_nll_f32)(const asp_kcall *k, asp_worker *w)
@@ -68,8 +23,8 @@ void ASP_ISA_NAME(asp_nll_f32)(const asp_kcall *k, asp_worker *w)
     while ((b = asp_team_next(w, blocks)) >= 0) {
         double sum = 0.0;
         for (int64_t i = b * BLOCK; i < asp_min(rows, (b + 1) * BLOCK); i++) {
-            const float most = max_of(x + i * V, V);
-            const double exact = (double)most + log((double)sum_exp(x + i * V, V, most));
+            const float most = line_max(x + i * V, V);
+            const double exact = (double)most + log((double)line_sum_exp(x + i * V, V, most));
             lse[i] = (float)exact;
             if (labels[i] != ignore) sum += exact - (double)x[i * V + labels[i]];
         }

@@ -32,6 +32,27 @@ ASP_INLINE vf silu_grad_of(vf x, vf e, vf dy)
 }
 ASP_INLINE vf do_silu(vf x) { return silu_of(x, asp_vf_exp(-x)); }
 ASP_INLINE vf do_silu_grad(vf x, vf dy) { return silu_grad_of(x, asp_vf_exp(-x), dy); }
+ASP_INLINE vf do_relu(vf x) { return asp_vf_select(x <= 0.0f, asp_vf_all(0.0f), x); }
+ASP_INLINE vf do_relu_grad(vf y, vf dy) { return asp_vf_select(y <= 0.0f, asp_vf_all(0.0f), dy); }
+ASP_INLINE vf do_tanh(vf x) { return asp_vf_tanh(x); }
+ASP_INLINE vf do_tanh_grad(vf y, vf dy) { return dy * (1.0f - y * y); }
+ASP_INLINE vf do_sigmoid(vf x) { return 1.0f / (1.0f + asp_vf_exp(-x)); }
+ASP_INLINE vf do_sigmoid_grad(vf y, vf dy) { return dy * (y * (1.0f - y)); }
+ASP_INLINE vf do_gelu(vf x) { return x * asp_vf_normal(x, asp_vf_exp(-0.5f * (x * x))); }
+ASP_INLINE vf do_gelu_grad(vf x, vf dy)
+{
+    vf e = asp_vf_exp(-0.5f * (x * x));
+    return dy * (asp_vf_normal(x, e) + x * (e * 0x1.988454p-2f)); // 1 / sqrt(2 pi)
+}
+#define GELU_SCALE 0x1.988454p-1f // sqrt(2 / pi)
+ASP_INLINE vf gelu_tanh_inner(vf x) { return GELU_SCALE * (x + 0.044715f * (x * x * x)); }
+ASP_INLINE vf do_gelu_tanh(vf x) { return (0.5f * x) * (1.0f + asp_vf_tanh(gelu_tanh_inner(x))); }
+ASP_INLINE vf do_gelu_tanh_grad(vf x, vf dy)
+{
+    vf t = asp_vf_tanh(gelu_tanh_inner(x));
+    vf slope = GELU_SCALE * (1.0f + 0.134145f * (x * x));
+    return dy * (0.5f * (1.0f + t) + (0.5f * x) * ((1.0f - t * t) * slope));
+}
 
 // ---- loops over a tile -------------------------------------------------------------------------
 

@@ -83,6 +83,36 @@ asp_val asp_build_sum_to(asp_builder *b, asp_val x, const asp_type *shape)
     return asp_build_view(b, ASP_B1(b, sum, &a, x), shape);
 }
 
+asp_val asp_build_sum_to_operand(asp_builder *b, asp_node n, uint32_t i, asp_val d)
+{
+    if (b->status < 0) return d;
+    asp_type shape = *asp_val_type(b->g, asp_in(b, n, i));
+    return asp_build_sum_to(b, d, &shape);
+}
+
+asp_val asp_build_over_count(asp_builder *b, asp_val x, const asp_type *shape, const asp_ints *dims,
+                             int64_t less)
+{
+    if (b->status < 0) return x;
+    asp_size count = asp_size_num(b->g, 1);
+    for (uint32_t i = 0; i < dims->n; i++)
+        count = asp_size_mul(b->g, count, shape->dim[dims->at[i]]);
+    count = asp_size_sub(b->g, count, asp_size_num(b->g, less));
+    int64_t n;
+    if (asp_size_is_num(b->g, count, &n)) return asp_build_scaled(b, x, 1.0 / (double)n);
+    asp_size_attr a = {.size = count};
+    asp_type number = {.dtype = asp_val_type(b->g, x)->dtype};
+    return ASP_B2(b, div, NULL, x, asp_build_declared(b, ASP_OP_size_value, &a, &number));
+}
+
+asp_val asp_build_mean(asp_builder *b, asp_val x, const asp_ints *dims)
+{
+    if (b->status < 0) return x;
+    asp_type shape = *asp_val_type(b->g, x);
+    asp_sum_attr sum = {.dims = *dims, .keep = true};
+    return asp_build_over_count(b, ASP_B1(b, sum, &sum, x), &shape, dims, 0);
+}
+
 asp_val asp_build_permute(asp_builder *b, asp_val x, uint32_t n, const int64_t *perm)
 {
     asp_permute_attr a = {.perm = {.n = n}};

@@ -64,6 +64,12 @@ asp_val asp_build_sum_to(asp_builder *b, asp_val x,
 asp_val asp_build_expand_to(asp_builder *b, asp_val x,
                             const asp_type *shape); // x itself when equal
 asp_val asp_build_permute(asp_builder *b, asp_val x, uint32_t n, const int64_t *perm);
+// The mean over dims, which stay as size 1.
+asp_val asp_build_mean(asp_builder *b, asp_val x, const asp_ints *dims);
+// x / (the product of the sizes of dims of *shape, minus less): global sizes when called before the
+// graph is split.
+asp_val asp_build_over_count(asp_builder *b, asp_val x, const asp_type *shape, const asp_ints *dims,
+                             int64_t less);
 asp_val asp_build_constant(asp_builder *b, double value, const asp_type *type);
 
 // ---- what an op offers

@@ -42,3 +42,12 @@ static inline asp_val asp_out(const asp_builder *b, asp_node n, uint32_t i)
     return asp_node_result(b->g, n, i);
 }
 #define ASP_ATTR(b, n, row) ((const asp_##row##_attr *)asp_node_at((b)->g, n)->attr)
+
+// What families share.  pointwise.c: one float operand; two that broadcast; a value and a cotangent
+// of one type.
+asp_infer_fn asp_infer_unary, asp_infer_binary, asp_infer_grad;
+// The cotangent of operand i, summed over what broadcasting stretched.
+asp_val asp_build_sum_to_operand(asp_builder *b, asp_node n, uint32_t i, asp_val d);
+// A rule for operands and results of one shape: dims in the bit set are whole, the others may be
+// split.
+void asp_rule_same_shape(asp_rule_builder *b, unsigned whole);

@@ -24,7 +24,7 @@ static asp_status broadcast(asp_infer *in, asp_type *out)
     return ASP_OK;
 }
 
-static asp_status infer_binary(asp_infer *in)
+asp_status asp_infer_binary(asp_infer *in)
 {
     asp_type out;
     ASP_TRY(asp_want_float(in, 0));
@@ -32,28 +32,27 @@ static asp_status infer_binary(asp_infer *in)
     return asp_result(in, &out);
 }
 
-static asp_status infer_unary(asp_infer *in)
+asp_status asp_infer_unary(asp_infer *in)
 {
     ASP_TRY(asp_want_float(in, 0));
     return asp_result_like(in, 0);
 }
 
 #define UNARY(name) \
-    asp_status asp_##name##_infer(asp_infer *in) { return infer_unary(in); }
+    asp_status asp_##name##_infer(asp_infer *in) { return asp_infer_unary(in); }
 #define BINARY(name) \
-    asp_status asp_##name##_infer(asp_infer *in) { return infer_binary(in); }
+    asp_status asp_##name##_infer(asp_infer *in) { return asp_infer_binary(in); }
 UNARY(add_scalar)
 UNARY(mul_scalar)
 UNARY(neg)
 UNARY(exp)
 UNARY(rsqrt)
-UNARY(silu)
 BINARY(add)
 BINARY(sub)
 BINARY(mul)
 BINARY(div)
 
-asp_status asp_silu_grad_infer(asp_infer *in)
+asp_status asp_infer_grad(asp_infer *in)
 {
     ASP_TRY(asp_want_float(in, 0));
     ASP_TRY(asp_want_same_type(in, 0, 1));
@@ -68,14 +67,6 @@ asp_status asp_cast_infer(asp_infer *in)
     return asp_result(in, &out);
 }
 
-// The cotangent of operand i, summed over what broadcasting stretched.
-static asp_val to_operand(asp_builder *b, asp_node n, uint32_t i, asp_val d)
-{
-    if (b->status < 0) return d;
-    asp_type shape = *asp_val_type(b->g, asp_in(b, n, i));
-    return asp_build_sum_to(b, d, &shape);
-}
-
 void asp_cast_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     asp_dtype from = asp_val_type(b->g, asp_in(b, n, 0))->dtype;
@@ -85,28 +76,29 @@ void asp_cast_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val 
 
 void asp_add_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
-    for (uint32_t i = 0; i < 2; i++) out_in[i] = to_operand(b, n, i, cotangent[0]);
+    for (uint32_t i = 0; i < 2; i++) out_in[i] = asp_build_sum_to_operand(b, n, i, cotangent[0]);
 }
 
 void asp_sub_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
-    out_in[0] = to_operand(b, n, 0, cotangent[0]);
-    out_in[1] = to_operand(b, n, 1, ASP_B1(b, neg, NULL, cotangent[0]));
+    out_in[0] = asp_build_sum_to_operand(b, n, 0, cotangent[0]);
+    out_in[1] = asp_build_sum_to_operand(b, n, 1, ASP_B1(b, neg, NULL, cotangent[0]));
 }
 
 void asp_mul_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     for (uint32_t i = 0; i < 2; i++)
-        out_in[i] = to_operand(b, n, i, ASP_B2(b, mul, NULL, cotangent[0], asp_in(b, n, 1 - i)));
+        out_in[i] = asp_build_sum_to_operand(
+            b, n, i, ASP_B2(b, mul, NULL, cotangent[0], asp_in(b, n, 1 - i)));
 }
 
 // d(x/y) = dx / y - (x/y) dy / y
 void asp_div_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     asp_val over = ASP_B2(b, div, NULL, cotangent[0], asp_in(b, n, 1));
-    out_in[0] = to_operand(b, n, 0, over);
-    out_in[1] =
-        to_operand(b, n, 1, ASP_B1(b, neg, NULL, ASP_B2(b, mul, NULL, over, asp_out(b, n, 0))));
+    out_in[0] = asp_build_sum_to_operand(b, n, 0, over);
+    out_in[1] = asp_build_sum_to_operand(
+        b, n, 1, ASP_B1(b, neg, NULL, ASP_B2(b, mul, NULL, over, asp_out(b, n, 0))));
 }
 
 void asp_add_scalar_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
@@ -138,10 +130,4 @@ void asp_rsqrt_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val
     asp_val y = asp_out(b, n, 0);
     asp_val cube = ASP_B2(b, mul, NULL, ASP_B2(b, mul, NULL, y, y), y);
     out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], asp_build_scaled(b, cube, -0.5));
-}
-
-// Reads x only, so that neither the sigmoid nor the result need be kept.
-void asp_silu_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
-{
-    out_in[0] = ASP_B2(b, silu_grad, NULL, asp_in(b, n, 0), cotangent[0]);
 }

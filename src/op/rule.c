@@ -185,6 +185,17 @@ void asp_rule_text(asp_rule_builder *b, const char *text)
         drop_broadcasts(b, asp_rule_result(b, i), b->rule->out[i]);
 }
 
+void asp_rule_same_shape(asp_rule_builder *b, unsigned whole)
+{
+    const asp_type *x = asp_rule_type(b, 0);
+    for (uint32_t d = 0; d < x->rank; d++) {
+        asp_letter_kind kind = whole >> d & 1 ? ASP_LETTER_WHOLE : ASP_LETTER_SPLIT;
+        uint8_t c = asp_rule_letter(b, kind, x->dim[d]);
+        for (uint32_t i = 0; i < b->info->n_in; i++) asp_rule_put(b, &b->rule->in[i][d], c);
+        for (uint32_t i = 0; i < b->info->n_out; i++) asp_rule_put(b, &b->rule->out[i][d], c);
+    }
+}
+
 // ---- the table
 // ----------------------------------------------------------------------------------
 

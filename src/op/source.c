@@ -47,6 +47,17 @@ asp_status asp_iota_infer(asp_infer *in)
     return ASP_OK;
 }
 
+// Sizes stay global in it: made before a graph is split, it counts what all ranks hold.
+asp_status asp_size_value_infer(asp_infer *in)
+{
+    const asp_type *t = &in->out[0];
+    if (t->rank != 0 || (!asp_dtypes[t->dtype].is_float && t->dtype != ASP_I64))
+        return asp_infer_fail(in, ASP_ERR_SHAPE,
+                              "result is %s; one number, float or i64, is wanted",
+                              asp_type_str(in->g, t));
+    return ASP_OK;
+}
+
 asp_status asp_shift_infer(asp_infer *in)
 {
     const asp_shift_attr *a = in->attr;

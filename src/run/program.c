@@ -72,9 +72,10 @@ static double flops_of(asp_op op, const asp_kcall *k)
     const asp_tensor *x = &k->in[0];
     switch (asp_ops[op].cost) {
     case ASP_COST_GEMM: {
-        int64_t rows = asp_tensor_rows(x), inner = x->dim[x->rank - 1];
-        return asp_flops_gemm(
-            rows, asp_tensor_count(&k->out[0]) / (op == ASP_OP_gemm_tn ? inner : rows), inner);
+        bool down = op == ASP_OP_bmm && ((const asp_bmm_attr *)k->attr)->ta;
+        int64_t inner =
+            op == ASP_OP_gemm_tn ? asp_tensor_rows(x) : x->dim[x->rank - (down ? 2 : 1)];
+        return asp_flops_gemm(asp_tensor_count(&k->out[0]), 1, inner);
     }
     case ASP_COST_SDPA:
     case ASP_COST_SDPA_GRAD: {
@@ -119,7 +120,10 @@ void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes)
 // Kernels, beside row programs, that may write their result over the operand of the same shape.
 static int overwrites(asp_op op)
 {
-    return op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ? 0 : -1;
+    if (op == ASP_OP_softmax_grad || op == ASP_OP_log_softmax_grad) return 1;
+    bool first = op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
+                 op == ASP_OP_softmax || op == ASP_OP_log_softmax;
+    return first ? 0 : -1;
 }
 
 static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)
@@ -140,6 +144,18 @@ static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)
     return ASP_OK;
 }
 
+// Sizes are known now: the node runs as a constant.
+static asp_status size_as_constant(asp_planner *p, asp_node n, asp_kcall *call)
+{
+    const asp_size_attr *a = asp_node_at(p->g, n)->attr;
+    asp_constant_attr *c = ASP_NEW(&p->plan->arena, asp_constant_attr);
+    int64_t size;
+    ASP_TRY(asp_size_eval(p->g, a->size, &p->plan->options.env, &size));
+    c->value = (double)size;
+    call->attr = c;
+    return ASP_OK;
+}
+
 // A node that runs alone: as a row program of one op where that is possible, else on the kernel of
 // the table.
 static asp_status add_single(asp_planner *p, asp_node n)
@@ -148,6 +164,10 @@ static asp_status add_single(asp_planner *p, asp_node n)
     asp_kcall *call;
     asp_rowdesc d;
     ASP_TRY(call_of(p, n, &call));
+    if (op == ASP_OP_size_value) {
+        ASP_TRY(size_as_constant(p, n, call));
+        op = ASP_OP_constant;
+    }
     if (asp_op_has(op, ASP_COLLECTIVE)) return add_exchange(p, n, call);
     asp_step *s = asp_planner_add_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
     s->call = call;

@@ -47,36 +47,53 @@ static void multiply_slice(const double *a, const double *b, int64_t n_k, double
     }
 }
 
-static void store_block(const asp_tensor *c, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
-                        int64_t n, const double *acc)
+// at: of the block's first element; n: elements between rows.
+static void store_block(const asp_tensor *c, int64_t at, int64_t rows, int64_t cols, int64_t n,
+                        const double *acc)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
             const double v = acc[i * COLS + j];
             if (c->dtype == ASP_F64)
-                ((double *)c->data)[(i0 + i) * n + j0 + j] = v;
+                ((double *)c->data)[at + i * n + j] = v;
             else
-                ((float *)c->data)[(i0 + i) * n + j0 + j] = (float)v;
+                ((float *)c->data)[at + i * n + j] = (float)v;
         }
 }
 
-static void multiply(const asp_tensor *c, int64_t m, int64_t n, int64_t k, operand a, operand b,
-                     asp_worker *w)
+static operand behind(operand o, int64_t elements)
 {
-    const int64_t grid_n = asp_ceil_div(n, COLS), n_chunks = grid_n * asp_ceil_div(m, ROWS);
+    o.data = (const char *)o.data + elements * asp_dtypes[o.dtype].bytes;
+    return o;
+}
+
+// One product for each index of the leading dims of k's result, of m x n; operands broadcast.
+static void multiply_all(const asp_kcall *k, int64_t batch, int64_t m, int64_t n, int64_t depth,
+                         operand a, operand b, asp_worker *w)
+{
+    const int64_t grid_n = asp_ceil_div(n, COLS), blocks = grid_n * asp_ceil_div(m, ROWS);
     double acc[ROWS * COLS], slice_a[SLICE * ROWS], slice_b[SLICE * COLS];
-    for (int64_t chunk; (chunk = asp_team_next(w, n_chunks)) >= 0;) {
-        const int64_t i0 = chunk / grid_n * ROWS, j0 = chunk % grid_n * COLS;
+    for (int64_t chunk; (chunk = asp_team_next(w, batch * blocks)) >= 0;) {
+        const int64_t z = chunk / blocks, block = chunk % blocks;
+        const operand za = batch > 1 ? behind(a, asp_batch_matrix(k, 0, z) * m * depth) : a;
+        const operand zb = batch > 1 ? behind(b, asp_batch_matrix(k, 1, z) * n * depth) : b;
+        const int64_t i0 = block / grid_n * ROWS, j0 = block % grid_n * COLS;
         const int64_t rows = asp_min(ROWS, m - i0), cols = asp_min(COLS, n - j0);
         memset(acc, 0, sizeof acc);
-        for (int64_t p = 0; p < k; p += SLICE) {
-            const int64_t n_k = asp_min(SLICE, k - p);
-            load_slice(&a, i0, rows, p, n_k, ROWS, slice_a);
-            load_slice(&b, j0, cols, p, n_k, COLS, slice_b);
+        for (int64_t p = 0; p < depth; p += SLICE) {
+            const int64_t n_k = asp_min(SLICE, depth - p);
+            load_slice(&za, i0, rows, p, n_k, ROWS, slice_a);
+            load_slice(&zb, j0, cols, p, n_k, COLS, slice_b);
             multiply_slice(slice_a, slice_b, n_k, acc);
         }
-        store_block(c, i0, rows, j0, cols, n, acc);
+        store_block(&k->out[0], (z * m + i0) * n + j0, rows, cols, n, acc);
     }
+}
+
+static void multiply(const asp_kcall *k, int64_t m, int64_t n, int64_t depth, operand a, operand b,
+                     asp_worker *w)
+{
+    multiply_all(k, 1, m, n, depth, a, b, w);
 }
 
 // y[.., o] = x[.., i] w[o, i]
@@ -84,7 +101,7 @@ void asp_gemm_nt_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = asp_tensor_rows(x), n = z->dim[0], depth = z->dim[1];
-    multiply(&k->out[0], m, n, depth, (operand){x->data, x->dtype, depth, 1},
+    multiply(k, m, n, depth, (operand){x->data, x->dtype, depth, 1},
              (operand){z->data, z->dtype, depth, 1}, w);
 }
 
@@ -93,7 +110,7 @@ void asp_gemm_nn_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = asp_tensor_rows(x), n = z->dim[1], depth = z->dim[0];
-    multiply(&k->out[0], m, n, depth, (operand){x->data, x->dtype, depth, 1},
+    multiply(k, m, n, depth, (operand){x->data, x->dtype, depth, 1},
              (operand){z->data, z->dtype, 1, n}, w);
 }
 
@@ -102,6 +119,18 @@ void asp_gemm_tn_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = x->dim[x->rank - 1], n = z->dim[z->rank - 1], depth = asp_tensor_rows(x);
-    multiply(&k->out[0], m, n, depth, (operand){x->data, x->dtype, 1, m},
-             (operand){z->data, z->dtype, 1, n}, w);
+    multiply(k, m, n, depth, (operand){x->data, x->dtype, 1, m}, (operand){z->data, z->dtype, 1, n},
+             w);
+}
+
+// Matrices of the last two dims, transposed by ta or tb first; the leading dims broadcast.
+void asp_bmm_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_bmm_attr *at = k->attr;
+    const asp_tensor *x = &k->in[0], *z = &k->in[1], *y = &k->out[0];
+    const int64_t m = y->dim[y->rank - 2], n = y->dim[y->rank - 1];
+    const int64_t depth = x->dim[x->rank - (at->ta ? 2 : 1)];
+    const operand a = {x->data, x->dtype, at->ta ? 1 : depth, at->ta ? m : 1};
+    const operand b = {z->data, z->dtype, at->tb ? depth : 1, at->tb ? 1 : n};
+    multiply_all(k, asp_tensor_count(y) / (m * n), m, n, depth, a, b, w);
 }

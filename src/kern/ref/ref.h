@@ -83,3 +83,23 @@ ASP_INLINE int64_t asp_ref_broadcast(const asp_tensor *in, const asp_tensor *out
     }
     return at;
 }
+
+// Element by element: one operand, or two that are broadcast.
+ASP_INLINE void asp_ref_unary(const asp_kcall *k, asp_worker *w, double (*f)(double))
+{
+    ASP_REF_EACH(i, w, asp_tensor_count(&k->out[0]))
+    asp_ref_put(&k->out[0], i.at, f(asp_ref_get(&k->in[0], i.at)));
+}
+
+ASP_INLINE void asp_ref_binary(const asp_kcall *k, asp_worker *w, double (*f)(double, double))
+{
+    const asp_tensor *a = &k->in[0], *b = &k->in[1], *y = &k->out[0];
+    const int64_t n = asp_tensor_count(y);
+    const bool whole_a = asp_tensor_count(a) == n, whole_b = asp_tensor_count(b) == n;
+    ASP_REF_EACH(i, w, n)
+    {
+        double x = asp_ref_get(a, whole_a ? i.at : asp_ref_broadcast(a, y, i.at));
+        double z = asp_ref_get(b, whole_b ? i.at : asp_ref_broadcast(b, y, i.at));
+        asp_ref_put(y, i.at, f(x, z));
+    }
+}

@@ -118,9 +118,12 @@ static bool is_vector(const program *p, int v)
 static void add_op(program *p, int i)
 {
     static const asp_rowop each[] = {
-        ASP_ROWOP_add, ASP_ROWOP_sub,  ASP_ROWOP_mul,       ASP_ROWOP_mul,       ASP_ROWOP_add,
-        ASP_ROWOP_sub, ASP_ROWOP_silu, ASP_ROWOP_silu_grad, ASP_ROWOP_neg,       ASP_ROWOP_copy,
-        ASP_ROWOP_sub, ASP_ROWOP_mul,  ASP_ROWOP_silu_grad, ASP_ROWOP_add_scalar};
+        ASP_ROWOP_add,       ASP_ROWOP_sub,        ASP_ROWOP_mul,       ASP_ROWOP_mul,
+        ASP_ROWOP_add,       ASP_ROWOP_sub,        ASP_ROWOP_silu,      ASP_ROWOP_silu_grad,
+        ASP_ROWOP_neg,       ASP_ROWOP_copy,       ASP_ROWOP_sub,       ASP_ROWOP_mul,
+        ASP_ROWOP_silu_grad, ASP_ROWOP_add_scalar, ASP_ROWOP_relu,      ASP_ROWOP_relu_grad,
+        ASP_ROWOP_tanh,      ASP_ROWOP_tanh_grad,  ASP_ROWOP_sigmoid,   ASP_ROWOP_sigmoid_grad,
+        ASP_ROWOP_gelu,      ASP_ROWOP_gelu_grad,  ASP_ROWOP_gelu_tanh, ASP_ROWOP_gelu_tanh_grad};
     static const asp_rowop rare[] = {ASP_ROWOP_exp, ASP_ROWOP_rsqrt, ASP_ROWOP_div,
                                      ASP_ROWOP_mul_scalar}; // may make NaN, which hides errors
     const int n = p->n_in + i, out = n;
@@ -190,7 +193,9 @@ static double element(const program *p, int v, int64_t r, int64_t c)
 
 static double op_of(const asp_rowinstr *o, double a, double b)
 {
-    const double value = (double)(float)o->value, s = 1 / (1 + exp(-a));
+    const double value = (double)(float)o->value, s = 1 / (1 + exp(-a)), pi = acos(-1.0);
+    const double normal = erfc(-a / sqrt(2)) / 2,
+                 t = tanh(sqrt(2 / pi) * (a + .044715 * a * a * a));
     switch (o->op) {
     case ASP_ROWOP_copy: return a;
     case ASP_ROWOP_add: return a + b;
@@ -204,6 +209,17 @@ static double op_of(const asp_rowinstr *o, double a, double b)
     case ASP_ROWOP_rsqrt: return 1 / sqrt(a);
     case ASP_ROWOP_silu: return a * s;
     case ASP_ROWOP_silu_grad: return b * s * (1 + a * (1 - s));
+    case ASP_ROWOP_relu: return a <= 0 ? 0 : a;
+    case ASP_ROWOP_relu_grad: return a <= 0 ? 0 : b;
+    case ASP_ROWOP_tanh: return tanh(a);
+    case ASP_ROWOP_tanh_grad: return b * (1 - a * a);
+    case ASP_ROWOP_sigmoid: return s;
+    case ASP_ROWOP_sigmoid_grad: return b * a * (1 - a);
+    case ASP_ROWOP_gelu: return a * normal;
+    case ASP_ROWOP_gelu_grad: return b * (normal + a * exp(-a * a / 2) / sqrt(2 * pi));
+    case ASP_ROWOP_gelu_tanh: return a / 2 * (1 + t);
+    case ASP_ROWOP_gelu_tanh_grad:
+        return b * ((1 + t) / 2 + a / 2 * (1 - t * t) * sqrt(2 / pi) * (1 + .134145 * a * a));
     case ASP_ROWOP_sum_cols:
     case ASP_ROWOP_sum_rows: break;
     }
@@ -216,6 +232,22 @@ static void close_to(double got, double want, double scale)
     if (!isfinite(want) || fabs(want) > 1e38) return;
     if (fabs(got - want) > 2e-6 * scale + 1e-37) print_error("%.9g is not %.9g\n", got, want);
     assert_true(fabs(got - want) <= 2e-6 * scale + 1e-37);
+}
+
+// Where terms cancel, the error is relative to them.
+static double scale_of(asp_rowop op, double a, double b, double want)
+{
+    switch ((int)op) {
+    case ASP_ROWOP_silu_grad:
+    case ASP_ROWOP_gelu_grad:
+    case ASP_ROWOP_gelu_tanh_grad: return fabs(b);
+    case ASP_ROWOP_silu: return fmax(fabs(want), 1.5e-31); // e^88.8 is infinite in f32
+    case ASP_ROWOP_gelu:
+    case ASP_ROWOP_gelu_tanh: return fabs(a);
+    case ASP_ROWOP_tanh_grad:
+    case ASP_ROWOP_sigmoid_grad: return fabs(b) * (1 + a * a);
+    default: return fabs(want);
+    }
 }
 
 // The result of op i, from the stored values before it, against double arithmetic.
@@ -240,7 +272,7 @@ static void check_op(const program *p, int i)
             }
             double a = element(p, o->in[0], r, c), b = element(p, o->in[1], r, c);
             double want = op_of(o, a, b);
-            close_to(got, want, o->op == ASP_ROWOP_silu_grad ? fabs(b) : fabs(want));
+            close_to(got, want, scale_of(o->op, a, b, want));
         }
 }
 

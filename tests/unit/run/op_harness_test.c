@@ -39,6 +39,36 @@ static const sample sample_neg = UNARY("neg", "");
 static const sample sample_exp = UNARY("exp", "");
 static const sample sample_rsqrt = UNARY("rsqrt", "");
 static const sample sample_silu = UNARY("silu", "");
+// x from -0.9 to 0.9: both sides of what bends at 0.
+#define SIGNED(op, attr)                                                                     \
+    {                                                                                        \
+        P("p", "2, 3")                                                                       \
+        "%x : f64[2, 3] = add_scalar %p {value = -1}\n%y : f64[2, 3] = " op " %x" attr "\n", \
+            "2, 3", "0, 1"                                                                   \
+    }
+static const sample sample_relu = SIGNED("relu", "");
+static const sample sample_tanh = SIGNED("tanh", "");
+static const sample sample_sigmoid = SIGNED("sigmoid", "");
+static const sample sample_gelu = SIGNED("gelu", "");
+static const sample sample_gelu_tanh = SIGNED("gelu_tanh", "");
+static const sample sample_softplus = UNARY("softplus", " {beta = 2, threshold = 2.5}");
+static const sample sample_elu = SIGNED("elu", " {alpha = 0.7}");
+static const sample sample_softmax = {
+    P("x", "2, 4, 3") "%y : f64[2, 4, 3] = softmax %x {dim = 1}\n", "2, 4, 3", "0, 1, 2"};
+static const sample sample_log_softmax = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = log_softmax %x {dim = 2}\n", "2, 3, 4", "0, 1, 2"};
+static const sample sample_bmm = {
+    P("a", "2, 1, 5, 3") P("b", "4, 5, 2")
+        P("z", "2, 1, 4, 2") "%ab : f64[2, 4, 3, 2] = bmm %a, %b {ta = true}\n"
+                             "%abc : f64[2, 4, 3, 4] = bmm %ab, %z {tb = true}\n"
+                             "%y : f64[2, 4, 3, 3] = bmm %abc, %abc {tb = true}\n",
+    "2, 4, 3, 3", "0, 1, 2, 3"};
+static const sample sample_matmul = {P("a", "2, 1, 3, 5")
+                                         P("b", "4, 5, 2") "%y : f64[2, 4, 3, 2] = matmul %a, %b\n",
+                                     "2, 4, 3, 2", "0, 1, 2, 3"};
+static const sample sample_layer_norm = {
+    P("x", "2, 3, 5") P("w", "5") P("b", "5") "%y : f64[2, 3, 5] = layer_norm %x, %w, %b\n",
+    "2, 3, 5", "0, 1, 2"};
 static const sample sample_sum = {
     P("x", "2, 3, 4") "%y : f64[2, 1, 4] = sum %x {dims = [1], keep = true}\n", "2, 1, 4",
     "0, 1, 2"};
