@@ -25,11 +25,11 @@ enum { ASP_FORM_V, ASP_FORM_S };
 // a op b for add .. mul and then (a op b) op c, c after or before: the ops that join in chains.
 #define ASP_CHAIN_FIRST(X) X(add) X(sub) X(mul)
 #define ASP_CHAIN_SECOND(X) X(add) X(sub) X(rsub) X(mul)
-#define ASP_PRIM_BINARY(X)                                                            \
-    X(add)                                                                            \
-    X(sub)                                                                            \
-    X(mul) X(div) X(silu_grad) X(relu_grad) X(tanh_grad) X(sigmoid_grad) X(gelu_grad) \
-        X(gelu_tanh_grad)
+#define ASP_PRIM_BINARY(X) \
+    X(add)                 \
+    X(sub)                 \
+    X(mul)                 \
+    X(div) X(silu_grad) X(relu_grad) X(tanh_grad) X(sigmoid_grad) X(gelu_grad) X(gelu_tanh_grad)
 #define ASP_PRIM_UNARY(X) \
     X(copy) X(neg) X(exp) X(rsqrt) X(silu) X(relu) X(tanh) X(sigmoid) X(gelu) X(gelu_tanh)
 
