@@ -93,7 +93,8 @@ static asp_status exchange_main(void *arg, asp_comm *comm, asp_ctx *cx)
     asp_status s = ASP_OK;
     for (int i = 0; s == ASP_OK && i < 5; i++) {
         double start = asp_seconds();
-        s = asp_comm_all_to_all(comm, NULL, &from, 0, 1, &to, NULL);
+        const asp_all_to_all a = {.split = 0, .gather = 1};
+        s = asp_comm_all_to_all(comm, NULL, &from, &a, &to, NULL);
         double rate =
             (double)asp_comm_bytes(ASP_COMM_all_to_all, n, 4, 2, 0) / (asp_seconds() - start) / 1e9;
         if (asp_comm_rank(comm) == 0 && rate > j->gbs) j->gbs = rate;

@@ -43,7 +43,7 @@ int64_t asp_comm_bytes(asp_comm_op op, int64_t count, int64_t elem_bytes, int ra
     int64_t bytes = count * elem_bytes;
     if (ranks == 1) return 0;
     switch (op) {
-    case ASP_COMM_all_to_all: return bytes / ranks * (ranks - 1);
+    case ASP_COMM_all_to_all: return bytes / ranks * (ranks - 1); // parts of one size
     case ASP_COMM_all_reduce: {
         int64_t slice =
             (asp_slice_begin(count, ranks, rank + 1) - asp_slice_begin(count, ranks, rank)) *
@@ -63,8 +63,6 @@ int64_t asp_comm_work_bytes(asp_comm_backend backend, asp_comm_op op, int64_t co
 {
     if (backend == ASP_COMM_thread || ranks == 1) return 0;
     int64_t bytes = count * elem_bytes;
-    if (op == ASP_COMM_all_to_all) // a piece packed, a piece to unpack
-        return 2 * asp_round_up(bytes / ranks, ASP_CACHE_LINE);
     if (op == ASP_COMM_all_reduce && bytes > ASP_COMM_SMALL_BYTES) { // a block from every peer
         int64_t slice = asp_round_up(asp_ceil_div(count, ranks) * elem_bytes, ASP_CACHE_LINE);
         return asp_min(slice, ASP_COMM_BLOCK_BYTES) * (ranks - 1);
@@ -74,40 +72,56 @@ int64_t asp_comm_work_bytes(asp_comm_backend backend, asp_comm_op op, int64_t co
 
 // ---- checked calls -------------------------------------------------------------------------
 
-static bool overlap(const void *a, const void *b, int64_t bytes)
+static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
 {
     uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
-    return (p < q ? q - p : p - q) < (uint64_t)bytes;
+    return p < q ? q - p < (uint64_t)a_bytes : p - q < (uint64_t)b_bytes;
 }
 
-static asp_status check_result(asp_comm *c, const asp_tensor *x, int split, int gather,
-                               const asp_tensor *y)
+static asp_status check_result(asp_comm *c, const asp_tensor *x, const asp_all_to_all *a,
+                               const asp_exchange *e, const asp_tensor *y)
 {
     bool fits = y->rank == x->rank && y->dtype == x->dtype;
     for (int i = 0; i < x->rank && fits; i++) {
         int64_t want = x->dim[i];
-        if (i == split) want /= c->ranks;
-        if (i == gather) want *= c->ranks;
+        if (i == a->split) want = e->split.room * asp_max(1, a->split_unit);
+        if (i == a->gather) want = e->gather.whole * asp_max(1, a->gather_unit);
         fits = y->dim[i] == want;
     }
     if (!fits)
         return asp_fail(c->cx, ASP_ERR_SHAPE,
                         "all_to_all: the result must have dim %d cut by %d ranks, dim %d gathered, "
                         "and the operand's dtype",
-                        split, c->ranks, gather);
-    if (overlap(x->data, y->data, asp_tensor_count(x) * asp_dtypes[x->dtype].bytes))
+                        a->split, c->ranks, a->gather);
+    int64_t elem = asp_dtypes[x->dtype].bytes;
+    if (overlap(x->data, asp_tensor_count(x) * elem, y->data, asp_tensor_count(y) * elem))
         return asp_fail(c->cx, ASP_ERR_USAGE, "all_to_all: operand and result overlap");
     return ASP_OK;
 }
 
-asp_status asp_comm_all_to_all(asp_comm *comm, asp_team *team, const asp_tensor *x, int split,
-                               int gather, const asp_tensor *y, void *work)
+asp_status asp_comm_all_to_all(asp_comm *comm, asp_team *team, const asp_tensor *x,
+                               const asp_all_to_all *a, const asp_tensor *y, void *work)
 {
     asp_exchange e;
-    ASP_TRY(asp_exchange_build(comm->cx, x, split, gather, comm->ranks, &e));
-    ASP_TRY(check_result(comm, x, split, gather, y));
+    ASP_TRY(asp_exchange_build(comm->cx, x, a, comm->ranks, &e));
+    ASP_TRY(check_result(comm, x, a, &e, y));
     comm->counts.calls[ASP_COMM_all_to_all]++;
     return comm->ops->all_to_all(comm, team, &e, x->data, y->data, work);
+}
+
+asp_status asp_comm_all_to_all_cost(asp_ctx *cx, asp_comm_backend backend, const asp_tensor *x,
+                                    const asp_all_to_all *a, int ranks, int rank,
+                                    int64_t *out_received_bytes, int64_t *out_work_bytes)
+{
+    asp_exchange e;
+    ASP_TRY(asp_exchange_build(cx, x, a, ranks, &e));
+    *out_received_bytes = asp_exchange_received_bytes(&e, rank);
+    *out_work_bytes = 0;
+    if (backend == ASP_COMM_thread || ranks == 1) return ASP_OK;
+    // A piece packed, a piece to unpack: the largest is that of rank 0 to rank 0.
+    int64_t piece = asp_runs_bytes(asp_exchange_runs(&e, 0, 0));
+    *out_work_bytes = 2 * asp_round_up(piece, ASP_CACHE_LINE);
+    return ASP_OK;
 }
 
 asp_status asp_comm_all_reduce(asp_comm *comm, asp_team *team, const void *x, asp_dtype dtype,
@@ -118,7 +132,7 @@ asp_status asp_comm_all_reduce(asp_comm *comm, asp_team *team, const void *x, as
                         "all_reduce of %s: sums are made in f32, f64 and i64; cast before",
                         asp_dtypes[dtype].name);
     int64_t bytes = count * asp_dtypes[dtype].bytes;
-    if (x != y && overlap(x, y, bytes))
+    if (x != y && overlap(x, bytes, y, bytes))
         return asp_fail(comm->cx, ASP_ERR_USAGE, "all_reduce: operand and result overlap in part");
     comm->counts.calls[ASP_COMM_all_reduce]++;
     return comm->ops->all_reduce(comm, team, x, dtype, count, y, work);
@@ -183,7 +197,7 @@ static asp_status self_all_to_all(asp_comm *c, asp_team *team, const asp_exchang
                                   void *y, void *work)
 {
     (void)c, (void)work;
-    asp_piece p = asp_piece_bytes(y, x, asp_exchange_piece_bytes(e), false);
+    asp_piece p = asp_piece_bytes(y, x, asp_runs_bytes(asp_exchange_runs(e, 0, 0)), false);
     asp_move(team, &p, 1);
     return ASP_OK;
 }

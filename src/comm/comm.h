@@ -73,11 +73,21 @@ asp_comm_backend asp_comm_kind(const asp_comm *comm); // thread for a rank alone
 // NULL) helps with large copies.  work: asp_comm_work_bytes of scratch, 64-byte aligned; may be
 // NULL when that is 0.
 
-// y = for r = 0, 1, ...: part asp_comm_rank of the `ranks` equal parts of rank r's x along dim
-// `split`, put one after the other along dim `gather`.  x and y are contiguous and do not overlap;
-// y has dim split / ranks and dim gather * ranks.  The inverse swaps split and gather.
-asp_status asp_comm_all_to_all(asp_comm *comm, asp_team *team, const asp_tensor *x, int split,
-                               int gather, const asp_tensor *y, void *work);
+// An exchange: `split` is whole on every rank and is cut into parts, `gather` is in parts
+// (base/part.h) and becomes whole.
+typedef struct asp_all_to_all {
+    int split, gather; // dims, different
+    int64_t whole;     // of dim gather over all ranks; 0: ranks times what the operand has
+    int64_t split_unit, gather_unit; // so many items stay together (heads of a group); 0 means 1
+    bool zero_tail; // what the tail of split is filled with: zeros, else copies of the last element
+                    // (zeros again where a rank has none)
+} asp_all_to_all;
+
+// y = for r = 0, 1, ...: part asp_comm_rank of rank r's x along dim `split`, put one after the other
+// along dim `gather`; of the parts that are gathered the tail is left out.  x and y are contiguous
+// and do not overlap.  The inverse swaps split and gather.
+asp_status asp_comm_all_to_all(asp_comm *comm, asp_team *team, const asp_tensor *x,
+                               const asp_all_to_all *a, const asp_tensor *y, void *work);
 
 // y = x of rank 0 + x of rank 1 + ..., added in this order in the dtype (f32, f64, i64), denormals
 // flushed; the same bits on all ranks.  y may be x; otherwise they do not overlap.
@@ -104,11 +114,17 @@ void asp_comm_abort(asp_comm *comm, asp_status status, const char *message);
 // ---- bytes ---------------------------------------------------------------------------------
 
 // Bytes that rank `rank` receives from other ranks in one operation on its array of count elements
-// of elem_bytes each: the formulas of comm.def.  For all_to_all, all_reduce and all_gather it sends
-// as many.  For all_gather, count is that of x.
+// of elem_bytes each: the formulas of comm.def.  For all_to_all (where all parts are of one size),
+// all_reduce and all_gather it sends as many.  For all_gather, count is that of x.
 int64_t asp_comm_bytes(asp_comm_op op, int64_t count, int64_t elem_bytes, int ranks, int rank);
 
-// Bytes of scratch that op wants on such an array (the same on all ranks).
+// Of an all_to_all on x, which needs no data: bytes that `rank` receives, exactly, and bytes of
+// scratch that it wants (the same on all ranks).  Fails as the operation would.
+asp_status asp_comm_all_to_all_cost(asp_ctx *cx, asp_comm_backend backend, const asp_tensor *x,
+                                    const asp_all_to_all *a, int ranks, int rank,
+                                    int64_t *out_received_bytes, int64_t *out_work_bytes);
+
+// Bytes of scratch that any other op wants on such an array (the same on all ranks).
 int64_t asp_comm_work_bytes(asp_comm_backend backend, asp_comm_op op, int64_t count,
                             int64_t elem_bytes, int ranks);
 

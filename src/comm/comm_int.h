@@ -2,6 +2,7 @@
 // thread.c and mpi.c (backends).  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/part.h"
 #include "comm/comm.h"
 
 // all_reduce up to this many bytes: everybody receives everything, one round; beyond: slices.
@@ -11,23 +12,32 @@
 
 // ---- exchanges, cut into pieces (move.c) ---------------------------------------------------
 
-// An array of one rank before (source) or after (target) an exchange is cut into `ranks` pieces of
-// outer * rows runs, each run contiguous.  Whichever of the two dims comes first decides how:
-//   split first:   source [outer][part][rows][run]      target [outer][rows][part][run]
-//   gather first:  source [outer][rows][part][run]      target [outer][part][rows][run]
+// A dim over all ranks, and the room each rank has for its part of it.
+typedef struct asp_exchange_dim {
+    int64_t whole, room;
+} asp_exchange_dim;
+
+// An array before (source) or after (target) an exchange is [outer][one][middle][two][inner]; one
+// and two are the split and the gathered dim in the order in which they stand.
 typedef struct asp_exchange {
-    int64_t outer, rows, run_bytes;
+    int64_t outer, middle, inner_bytes;
+    asp_exchange_dim split, gather;
     int ranks;
-    bool split_first;
+    bool split_first, zero_tail;
 } asp_exchange;
 
-// Fails where a dim does not exist or does not divide.
-asp_status asp_exchange_build(asp_ctx *cx, const asp_tensor *x, int split, int gather, int ranks,
+// Fails where a dim does not exist or does not fit.
+asp_status asp_exchange_build(asp_ctx *cx, const asp_tensor *x, const asp_all_to_all *a, int ranks,
                               asp_exchange *out_exchange);
-static inline int64_t asp_exchange_piece_bytes(const asp_exchange *e)
-{
-    return e->outer * e->rows * e->run_bytes;
-}
+int64_t asp_exchange_received_bytes(const asp_exchange *e, int rank); // from other ranks
+
+// outer * rows runs of bytes, each contiguous: what one rank sends to another.
+typedef struct asp_runs {
+    int64_t outer, rows, run_bytes;
+} asp_runs;
+
+asp_runs asp_exchange_runs(const asp_exchange *e, int from, int to);
+static inline int64_t asp_runs_bytes(asp_runs r) { return r.outer * r.rows * r.run_bytes; }
 
 // Runs of bytes that stand in an array at regular distances.
 typedef struct asp_strip {
@@ -35,11 +45,13 @@ typedef struct asp_strip {
     int64_t outer_stride, row_stride; // bytes
 } asp_strip;
 
-asp_strip asp_exchange_source(const asp_exchange *e, const void *x, int part);
-asp_strip asp_exchange_target(const asp_exchange *e, void *y, int part);
-asp_strip asp_exchange_packed(const asp_exchange *e, void *at);
+asp_strip asp_exchange_source(const asp_exchange *e, const void *x, int to);
+asp_strip asp_exchange_target(const asp_exchange *e, void *y, int from);
+// What this rank's part of the split dim leaves of its room in y.
+void asp_exchange_fill_tail(const asp_exchange *e, void *y, int rank);
+asp_strip asp_runs_packed(asp_runs r, void *at);
 // The strip is one contiguous stretch.
-bool asp_exchange_whole(const asp_exchange *e, asp_strip s);
+bool asp_runs_whole(asp_runs r, asp_strip s);
 
 // One copy of outer * rows runs.
 typedef struct asp_piece {
@@ -48,7 +60,7 @@ typedef struct asp_piece {
     bool counted; // from another rank
 } asp_piece;
 
-asp_piece asp_piece_strips(const asp_exchange *e, asp_strip to, asp_strip from, bool counted);
+asp_piece asp_piece_strips(asp_runs r, asp_strip to, asp_strip from, bool counted);
 asp_piece asp_piece_bytes(void *to, const void *from, int64_t bytes, bool counted);
 // Copies all pieces, on the team when there is one and enough to do.  Returns the bytes of the
 // counted pieces, added up where they are copied.
@@ -62,7 +74,7 @@ void asp_sum(asp_team *team, asp_dtype dtype, const void *const *x, int n_x, int
 // First element of rank r's slice of count elements; r == ranks gives count.
 static inline int64_t asp_slice_begin(int64_t count, int ranks, int r)
 {
-    return count / ranks * r + asp_min(r, count % ranks);
+    return asp_part_of(count, ranks, r).at;
 }
 
 // ---- backends ------------------------------------------------------------------------------

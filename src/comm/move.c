@@ -19,41 +19,66 @@ static int64_t product(const int64_t *dim, int from, int to)
     return n;
 }
 
-asp_status asp_exchange_build(asp_ctx *cx, const asp_tensor *x, int split, int gather, int ranks,
+static asp_exchange_dim exchange_dim(int64_t whole, int ranks)
+{
+    return (asp_exchange_dim){whole, asp_part_room(whole, ranks)};
+}
+
+asp_status asp_exchange_build(asp_ctx *cx, const asp_tensor *x, const asp_all_to_all *a, int ranks,
                               asp_exchange *out_exchange)
 {
-    if (split < 0 || split >= x->rank || gather < 0 || gather >= x->rank)
+    int first = a->split < a->gather ? a->split : a->gather;
+    int second = a->split < a->gather ? a->gather : a->split;
+    if (first < 0 || second >= x->rank || first == second)
         return asp_fail(cx, ASP_ERR_SHAPE,
-                        "all_to_all: split dim %d and gather dim %d of an array of rank %d", split,
-                        gather, x->rank);
-    if (x->dim[split] % ranks != 0)
+                        "all_to_all: split dim %d and gather dim %d of an array of rank %d; they "
+                        "must be two of its dims",
+                        a->split, a->gather, x->rank);
+    int64_t gathered = a->whole ? a->whole : x->dim[a->gather] * ranks;
+    int64_t split_unit = asp_max(1, a->split_unit), gather_unit = asp_max(1, a->gather_unit);
+    asp_exchange e = {.ranks = ranks,
+                      .split_first = a->split < a->gather,
+                      .zero_tail = a->zero_tail,
+                      .split = exchange_dim(x->dim[a->split] / split_unit, ranks),
+                      .gather = exchange_dim(gathered / gather_unit, ranks)};
+    if (x->dim[a->split] % split_unit || gathered % gather_unit ||
+        e.gather.room * gather_unit != x->dim[a->gather])
         return asp_fail(cx, ASP_ERR_SHAPE,
-                        "all_to_all: dim %d has %lld elements, not divisible by %d ranks", split,
-                        (long long)x->dim[split], ranks);
-    int first = split < gather ? split : gather, second = split < gather ? gather : split;
-    bool split_first = split <= gather;
-    // Up to the later dim is one run; the earlier one and what is between them are its rows.
-    int64_t run = product(x->dim, second, x->rank);
-    int64_t rows = first == second ? 1 : product(x->dim, first, second);
-    if (split_first && first != second)
-        rows /= ranks;
-    else
-        run /= ranks;
-    *out_exchange = (asp_exchange){.outer = product(x->dim, 0, first),
-                                   .rows = rows,
-                                   .run_bytes = run * asp_dtypes[x->dtype].bytes,
-                                   .ranks = ranks,
-                                   .split_first = split_first};
+                        "all_to_all: dim %d has %lld elements, which %d ranks that share %lld in "
+                        "units of %lld do not have, or dim %d is not in units of %lld",
+                        a->gather, (long long)x->dim[a->gather], ranks, (long long)gathered,
+                        (long long)gather_unit, a->split, (long long)split_unit);
+    e.outer = product(x->dim, 0, first);
+    e.middle = product(x->dim, first + 1, second) * (e.split_first ? split_unit : gather_unit);
+    e.inner_bytes = product(x->dim, second + 1, x->rank) * asp_dtypes[x->dtype].bytes *
+                    (e.split_first ? gather_unit : split_unit);
+    *out_exchange = e;
     return ASP_OK;
 }
 
-// [outer][part][rows][run] when by_part, else [outer][rows][part][run].
-static asp_strip strip(const asp_exchange *e, char *at, int part, bool by_part)
+asp_runs asp_exchange_runs(const asp_exchange *e, int from, int to)
 {
-    int64_t step = by_part ? e->rows * e->run_bytes : e->run_bytes;
-    return (asp_strip){.at = at + part * step,
-                       .outer_stride = e->ranks * e->rows * e->run_bytes,
-                       .row_stride = by_part ? e->run_bytes : e->ranks * e->run_bytes};
+    int64_t split = asp_part_of(e->split.whole, e->ranks, to).n;
+    int64_t gather = asp_part_of(e->gather.whole, e->ranks, from).n;
+    int64_t one = e->split_first ? split : gather, two = e->split_first ? gather : split;
+    return (asp_runs){e->outer, one * e->middle, two * e->inner_bytes};
+}
+
+int64_t asp_exchange_received_bytes(const asp_exchange *e, int rank)
+{
+    int64_t mine = asp_part_of(e->split.whole, e->ranks, rank).n;
+    int64_t others = e->gather.whole - asp_part_of(e->gather.whole, e->ranks, rank).n;
+    return e->outer * e->middle * e->inner_bytes * mine * others;
+}
+
+// A part's runs inside an array [outer][one][middle][two][inner].
+static asp_strip strip(const asp_exchange *e, char *at, int64_t one, int64_t two, int64_t i,
+                       int64_t j)
+{
+    int64_t row = two * e->inner_bytes;
+    return (asp_strip){.at = at + i * e->middle * row + j * e->inner_bytes,
+                       .outer_stride = one * e->middle * row,
+                       .row_stride = row};
 }
 
 // Sources are only read; one struct serves both ends of a copy.
@@ -66,25 +91,50 @@ static char *unconst(const void *p)
     return u.out;
 }
 
-asp_strip asp_exchange_source(const asp_exchange *e, const void *x, int part)
+asp_strip asp_exchange_source(const asp_exchange *e, const void *x, int to)
 {
-    return strip(e, unconst(x), part, e->split_first);
+    int64_t at = asp_part_of(e->split.whole, e->ranks, to).at;
+    if (e->split_first) return strip(e, unconst(x), e->split.whole, e->gather.room, at, 0);
+    return strip(e, unconst(x), e->gather.room, e->split.whole, 0, at);
 }
 
-asp_strip asp_exchange_target(const asp_exchange *e, void *y, int part)
+asp_strip asp_exchange_target(const asp_exchange *e, void *y, int from)
 {
-    return strip(e, y, part, !e->split_first);
+    int64_t at = asp_part_of(e->gather.whole, e->ranks, from).at;
+    if (e->split_first) return strip(e, y, e->split.room, e->gather.whole, 0, at);
+    return strip(e, y, e->gather.whole, e->split.room, at, 0);
 }
 
-asp_strip asp_exchange_packed(const asp_exchange *e, void *at)
+// Copies of the last element, or zeros where there is none or the caller wants them.
+static void fill_run(const asp_exchange *e, char *run, int64_t n, int64_t room, int64_t bytes)
 {
-    return (asp_strip){at, e->rows * e->run_bytes, e->run_bytes};
+    for (int64_t i = n; i < room; i++) {
+        if (n == 0 || e->zero_tail)
+            memset(run + i * bytes, 0, (size_t)bytes);
+        else
+            memcpy(run + i * bytes, run + (n - 1) * bytes, (size_t)bytes);
+    }
 }
 
-bool asp_exchange_whole(const asp_exchange *e, asp_strip s)
+void asp_exchange_fill_tail(const asp_exchange *e, void *y, int rank)
 {
-    bool rows_meet = e->rows == 1 || s.row_stride == e->run_bytes;
-    return rows_meet && (e->outer == 1 || s.outer_stride == e->rows * e->run_bytes);
+    int64_t n = asp_part_of(e->split.whole, e->ranks, rank).n, room = e->split.room;
+    if (n == room) return;
+    // Split first: a tail an outer index; else one a row.
+    int64_t bytes = e->split_first ? e->middle * e->gather.whole * e->inner_bytes : e->inner_bytes;
+    int64_t runs = e->split_first ? e->outer : e->outer * e->gather.whole * e->middle;
+    for (int64_t i = 0; i < runs; i++) fill_run(e, (char *)y + i * room * bytes, n, room, bytes);
+}
+
+asp_strip asp_runs_packed(asp_runs r, void *at)
+{
+    return (asp_strip){at, r.rows * r.run_bytes, r.run_bytes};
+}
+
+bool asp_runs_whole(asp_runs r, asp_strip s)
+{
+    bool rows_meet = r.rows == 1 || s.row_stride == r.run_bytes;
+    return rows_meet && (r.outer == 1 || s.outer_stride == r.rows * r.run_bytes);
 }
 
 // ---- copying pieces ------------------------------------------------------------------------
@@ -106,9 +156,9 @@ static asp_piece joined(asp_piece p)
     return p;
 }
 
-asp_piece asp_piece_strips(const asp_exchange *e, asp_strip to, asp_strip from, bool counted)
+asp_piece asp_piece_strips(asp_runs r, asp_strip to, asp_strip from, bool counted)
 {
-    return joined((asp_piece){to, from, e->outer, e->rows, e->run_bytes, counted});
+    return joined((asp_piece){to, from, r.outer, r.rows, r.run_bytes, counted});
 }
 
 asp_piece asp_piece_bytes(void *to, const void *from, int64_t bytes, bool counted)

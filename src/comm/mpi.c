@@ -245,22 +245,23 @@ static int before(const mpi_comm *c, int step)
 static asp_status swap_piece(mpi_comm *c, asp_team *team, const asp_exchange *e, int step,
                              const void *x, void *y, char *work)
 {
-    int to = after(c, step), from = before(c, step);
-    int64_t bytes = asp_exchange_piece_bytes(e);
+    int me = c->base.rank, to = after(c, step), from = before(c, step);
+    asp_runs sent = asp_exchange_runs(e, me, to), received = asp_exchange_runs(e, from, me);
     asp_strip out = asp_exchange_source(e, x, to), in = asp_exchange_target(e, y, from);
     asp_strip arrived = in;
-    if (!asp_exchange_whole(e, out)) {
-        asp_strip packed = asp_exchange_packed(e, work);
-        asp_piece p = asp_piece_strips(e, packed, out, false);
+    if (!asp_runs_whole(sent, out)) {
+        asp_strip packed = asp_runs_packed(sent, work);
+        asp_piece p = asp_piece_strips(sent, packed, out, false);
         asp_move(team, &p, 1);
         out = packed;
     }
-    if (!asp_exchange_whole(e, in))
-        arrived = asp_exchange_packed(e, work + asp_round_up(bytes, ASP_CACHE_LINE));
-    ASP_TRY(swap(c, to, out.at, bytes, from, arrived.at, bytes));
-    c->base.counts.bytes[ASP_COMM_all_to_all] += bytes;
+    if (!asp_runs_whole(received, in))
+        arrived = asp_runs_packed(received,
+                                  work + asp_round_up(asp_runs_bytes(sent), ASP_CACHE_LINE));
+    ASP_TRY(swap(c, to, out.at, asp_runs_bytes(sent), from, arrived.at, asp_runs_bytes(received)));
+    c->base.counts.bytes[ASP_COMM_all_to_all] += asp_runs_bytes(received);
     if (arrived.at != in.at) {
-        asp_piece p = asp_piece_strips(e, in, arrived, false);
+        asp_piece p = asp_piece_strips(received, in, arrived, false);
         asp_move(team, &p, 1);
     }
     return ASP_OK;
@@ -271,10 +272,12 @@ static asp_status mpi_all_to_all(asp_comm *base, asp_team *team, const asp_excha
 {
     mpi_comm *c = (mpi_comm *)base;
     if (c->ended) return ended(c);
-    asp_piece own = asp_piece_strips(e, asp_exchange_target(e, y, base->rank),
+    asp_piece own = asp_piece_strips(asp_exchange_runs(e, base->rank, base->rank),
+                                     asp_exchange_target(e, y, base->rank),
                                      asp_exchange_source(e, x, base->rank), false);
     asp_move(team, &own, 1);
     for (int s = 1; s < base->ranks; s++) ASP_TRY(swap_piece(c, team, e, s, x, y, work));
+    asp_exchange_fill_tail(e, y, base->rank);
     return ASP_OK;
 }
 

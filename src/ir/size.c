@@ -332,6 +332,8 @@ asp_size asp_size_ceil_div(asp_graph *g, asp_size a, asp_size b)
     int64_t x, y;
     if (asp_size_is_num(g, a, &x) && asp_size_is_num(g, b, &y) && x >= 0 && y > 0)
         return asp_size_num(g, asp_ceil_div(x, y));
+    asp_size quotient;
+    if (asp_size_divides(g, b, a, &quotient)) return quotient;
     char key[32];
     snprintf(key, sizeof key, "ceil %u %u", a.i, b.i);
     return size_of_factor(g, key, (factor){.a = a, .b = b});

@@ -15,10 +15,13 @@ typedef struct asp_tensor {
     int64_t dim[ASP_MAX_RANK];
 } asp_tensor;
 
+#define ASP_KCALL_SIZES 4
+
 // One call of an op: operands in the order of the graph node, its typed attributes (ir/attr.def),
 // scratch memory.
 typedef struct asp_kcall {
     const void *attr; // asp_<op>_attr of the op, or NULL; borrowed
+    int64_t size[ASP_KCALL_SIZES]; // the attributes of kind size, in order: what they are now
     int n_in, n_out;
     int rank, ranks; // of this process or thread in its sequence-parallel group; 0 of 1 alone
     asp_tensor in[ASP_MAX_OPERANDS];

@@ -2,6 +2,7 @@
 // Neighbours: kern.c (the tables made of them).  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/part.h"
 #include "kern/kern.h"
 
 // asp_<op>_ref for every op that a kernel runs; those of attention want scratch.

@@ -126,18 +126,64 @@ void asp_repeat_fast(const asp_kcall *k, asp_worker *w)
         for (; i < end; i++) memcpy(to + (size_t)i * run, from + (size_t)(i / a->times) * run, run);
 }
 
+// The fast forms of ref/shape.c's: whole runs of what stands inside of dim.  A fill is rare and
+// small; it is left to the reference kernel.
+typedef struct part_walk {
+    asp_part part; // cut to the items there are
+    int64_t outer, room, n, run_bytes;
+} part_walk;
+
+static part_walk part_walk_of(const asp_kcall *k, const asp_tensor *local, int64_t length)
+{
+    const asp_part_attr *a = k->attr;
+    ASP_CHECK(a->ranks == 1 || k->ranks == a->ranks);
+    int64_t of = k->size[0] ? k->size[0] : length;
+    part_walk p = {.part = asp_part_of(of, a->ranks, a->ranks == 1 ? 0 : k->rank),
+                   .outer = product(local, 0, a->dim),
+                   .room = local->dim[a->dim],
+                   .n = length,
+                   .run_bytes = product(local, a->dim + 1, local->rank) *
+                                (int64_t)element_bytes(local)};
+    p.part.n = asp_max(0, asp_min(p.part.n, length - p.part.at));
+    return p;
+}
+
 void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
 {
-    const asp_slice_attr *a = k->attr;
-    const asp_tensor *x = &k->in[0], *y = &k->out[0];
-    ASP_CHECK(k->ranks == a->ranks && x->dim[a->dim] == y->dim[a->dim] * a->ranks);
-    const size_t run = (size_t)product(y, a->dim, y->rank) * element_bytes(y);
-    const int64_t runs = product(y, 0, a->dim);
-    const char *from = x->data;
-    char *to = y->data;
-    for (int64_t i, end; claim(w, runs, runs_per_chunk(run), &i, &end);)
-        for (; i < end; i++)
-            memcpy(to + (size_t)i * run, from + (size_t)(i * a->ranks + k->rank) * run, run);
+    const asp_part_attr *a = k->attr;
+    const part_walk p = part_walk_of(k, &k->out[0], k->in[0].dim[a->dim]);
+    if (a->fill != INT64_MIN) {
+        asp_shard_slice_ref(k, w);
+        return;
+    }
+    const char *from = k->in[0].data;
+    char *to = k->out[0].data;
+    const int64_t valid = asp_min(p.part.n, p.room);
+    for (int64_t i, end; claim(w, p.outer, runs_per_chunk((size_t)(p.room * p.run_bytes)), &i, &end);)
+        for (; i < end; i++) {
+            char *row = to + i * p.room * p.run_bytes;
+            const char *whole = from + i * p.n * p.run_bytes;
+            memcpy(row, whole + p.part.at * p.run_bytes, (size_t)(valid * p.run_bytes));
+            const int64_t last = asp_min(p.n - 1, p.part.at + asp_max(0, valid - 1));
+            for (int64_t j = valid; j < p.room; j++)
+                memcpy(row + j * p.run_bytes, whole + last * p.run_bytes, (size_t)p.run_bytes);
+        }
+}
+
+void asp_mask_tail_fast(const asp_kcall *k, asp_worker *w)
+{
+    const asp_part_attr *a = k->attr;
+    const int64_t of = k->size[0] ? k->size[0] : k->out[0].dim[a->dim] * a->ranks;
+    const part_walk p = part_walk_of(k, &k->out[0], k->size[1] ? k->size[1] : of);
+    const char *from = k->in[0].data;
+    char *to = k->out[0].data;
+    const size_t kept = (size_t)(p.part.n * p.run_bytes), all = (size_t)(p.room * p.run_bytes);
+    for (int64_t i, end; claim(w, p.outer, runs_per_chunk(all), &i, &end);)
+        for (; i < end; i++) {
+            char *row = to + (size_t)i * all;
+            if (from != to) memcpy(row, from + (size_t)i * all, kept);
+            memset(row + kept, 0, all - kept);
+        }
 }
 
 void asp_embedding_fast(const asp_kcall *k, asp_worker *w)

@@ -293,15 +293,3 @@ void asp_sum_groups_rule(asp_rule_builder *b)
 {
     repeat_rule(b, asp_rule_result(b, 0), b->rule->out[0], b->rule->in[0], ASP_LETTER_SUM);
 }
-
-asp_status asp_shard_slice_infer(asp_infer *in)
-{
-    const asp_slice_attr *a = in->attr;
-    asp_type out = in->in[0];
-    ASP_TRY(asp_want_dim_attr(in, "dim", a->dim, out.rank));
-    if (a->ranks < 1)
-        return asp_infer_fail(in, ASP_ERR_SHAPE, "ranks = %lld is not positive",
-                              (long long)a->ranks);
-    ASP_TRY(asp_size_div(in->g, out.dim[a->dim], asp_size_num(in->g, a->ranks), &out.dim[a->dim]));
-    return asp_result(in, &out);
-}

@@ -5,8 +5,9 @@
 // sum.  Each op is then judged by its rule on the local sizes: a split letter must be split at the
 // same place in every operand that has it, may be split by its kind, and stands in every result;
 // results that a summed letter leaves out are partial, and only an all-reduce may read them.
-// Exchanges and slices must find and leave the layout they say.  Sizes of whole dimensions have no
-// fraction (no S/P without a rank behind it).  Changes nothing.  O(nodes).  Neighbours: op/rule.h,
+// Exchanges and slices must find and leave the layout they say.  A rank's part may be shorter than
+// its room; what it leaves, the tail, is in no sum: it was cleared, or its labels are ignored.  Sizes
+// of whole dimensions have no fraction (no ceil(S/P) without a rank behind it).  Changes nothing.  O(nodes).  Neighbours: op/rule.h,
 // shard.c (who must satisfy it).  SPDX-License-Identifier: Apache-2.0
 #include "op/rule.h"
 #include "pass/pass.h"
@@ -15,6 +16,10 @@ typedef struct layout {
     bool split, partial;
     uint32_t dim;     // the split dimension
     asp_size before;  // what stands outside of the ranks in it; 1: blocks of the whole dimension
+    asp_size whole;   // the number of units that are split, over all ranks
+    bool zero_tail;   // the tail holds zeros
+    bool filled;      // the tail holds `fill`
+    int64_t fill;
     unsigned uniform; // bit d: all slices of dimension d are equal, it fits whole and split
 } layout;
 
@@ -41,10 +46,19 @@ static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...)
                     (long long)k->g->ranks, asp_node_str(k->g, n), what);
 }
 
+// A part over the ranks that may be shorter than its room.
+static bool has_tail(const checker *k, asp_size whole)
+{
+    int64_t n;
+    return !asp_size_is_num(k->g, whole, &n) || n % k->g->ranks != 0;
+}
+
+static bool reads_as_part(const char *size) { return strchr(size, '/') || strstr(size, "ceil("); }
+
 static bool has_fraction(checker *k, asp_size s)
 {
-    if (s.i >= k->n_fraction) return strchr(asp_size_str(k->g, s), '/') != NULL;
-    if (!k->fraction[s.i]) k->fraction[s.i] = strchr(asp_size_str(k->g, s), '/') ? -1 : 1;
+    if (s.i >= k->n_fraction) return reads_as_part(asp_size_str(k->g, s));
+    if (!k->fraction[s.i]) k->fraction[s.i] = reads_as_part(asp_size_str(k->g, s)) ? -1 : 1;
     return k->fraction[s.i] < 0;
 }
 
@@ -55,7 +69,7 @@ static bool has_fraction(checker *k, asp_size s)
 typedef struct split_letter {
     bool any;
     uint8_t letter;
-    asp_size before;
+    asp_size before, whole;
     uint32_t operand; // where it was seen first
 } split_letter;
 
@@ -78,6 +92,12 @@ static bool locate(checker *k, const asp_rule *r, const asp_rule_dim *dim, asp_s
     return false;
 }
 
+// (4 groups of 2) heads and 4 heads are split alike when no rank has a tail.
+static bool same_parts(const checker *k, asp_size a, asp_size b)
+{
+    return asp_size_equal(a, b) || (!has_tail(k, a) && !has_tail(k, b));
+}
+
 static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_letter *out)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
@@ -95,9 +115,11 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
             return wrong(k, n, "operand %u is split in dimension %u, which the op needs whole", i,
                          l->dim);
         s.operand = i;
+        s.whole = l->whole;
         if (!out->any)
             *out = s;
-        else if (out->letter != s.letter || !asp_size_equal(out->before, s.before))
+        else if (out->letter != s.letter || !asp_size_equal(out->before, s.before) ||
+                 !same_parts(k, out->whole, s.whole))
             return wrong(k, n, "operands %u and %u are split along different axes", out->operand,
                          i);
     }
@@ -122,6 +144,25 @@ static asp_status check_aligned(checker *k, asp_node n, const asp_rule *r, const
     return ASP_OK;
 }
 
+static bool is_filled(const checker *k, asp_val labels, int64_t ignore)
+{
+    return k->of[labels.i].filled && k->of[labels.i].fill == ignore;
+}
+
+// A sum of products is right when one factor is 0 in the tail; a loss, when it ignores its labels.
+static bool leaves_out_tail(const checker *k, asp_node n, const split_letter *s)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    if (!has_tail(k, s->whole)) return true;
+    if (info->op == ASP_OP_cross_entropy)
+        return is_filled(k, info->in[1], ((const asp_loss_attr *)info->attr)->ignore);
+    if (info->op == ASP_OP_count_valid)
+        return is_filled(k, info->in[0], ((const asp_labels_attr *)info->attr)->ignore);
+    for (uint32_t i = 0; i < info->n_in; i++)
+        if (k->of[info->in[i].i].zero_tail) return true;
+    return false;
+}
+
 static asp_status place_in_result(checker *k, asp_node n, const asp_rule *r, const split_letter *s,
                                   uint32_t i)
 {
@@ -139,11 +180,14 @@ static asp_status place_in_result(checker *k, asp_node n, const asp_rule *r, con
             l->split = true;
             l->dim = d;
             l->before = asp_size_mul(k->g, before, s->before);
+            l->whole = s->whole;
         }
     }
     if (l->split) return ASP_OK;
     if (r->letter[s->letter].kind != ASP_LETTER_SUM)
         return wrong(k, n, "result %u has lost the split axis", i);
+    if (!leaves_out_tail(k, n, s))
+        return wrong(k, n, "it sums what parts shorter than others leave of their room");
     l->partial = true;
     return ASP_OK;
 }
@@ -187,6 +231,18 @@ static asp_status check_view(checker *k, asp_node n)
                  asp_type_str(k->g, t));
 }
 
+// The same elements, or the same ones in another dtype.
+static void keep_tail(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    if (info->op != ASP_OP_view && info->op != ASP_OP_permute) return;
+    const layout *from = &k->of[info->in[0].i];
+    layout *to = &k->of[info->first.i];
+    to->zero_tail = from->zero_tail;
+    to->filled = from->filled;
+    to->fill = from->fill;
+}
+
 static asp_status check_by_rule(checker *k, asp_node n)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
@@ -203,6 +259,7 @@ static asp_status check_by_rule(checker *k, asp_node n)
     if (!s.any) return ASP_OK;
     ASP_TRY(check_aligned(k, n, &r, &s));
     for (uint32_t i = 0; i < info->n_out; i++) ASP_TRY(place_in_result(k, n, &r, &s, i));
+    keep_tail(k, n);
     return info->op == ASP_OP_view ? check_view(k, n) : ASP_OK;
 }
 
@@ -223,18 +280,49 @@ static asp_status check_all_to_all(checker *k, asp_node n)
     ASP_TRY(check_ranks(k, n, a->ranks));
     if (l->partial || !l->split || l->dim != a->gather || !asp_size_equal(l->before, k->one))
         return wrong(k, n, "dimension %lld, which it gathers, is not split", (long long)a->gather);
-    k->of[info->first.i] = (layout){.split = true, .dim = (uint32_t)a->split, .before = k->one};
+    asp_size gathered = asp_val_type(k->g, info->first)->dim[a->gather];
+    asp_size split = asp_val_type(k->g, info->in[0])->dim[a->split];
+    ASP_TRY(asp_size_div(k->g, gathered, asp_size_num(k->g, a->gather_unit), &gathered));
+    ASP_TRY(asp_size_div(k->g, split, asp_size_num(k->g, a->split_unit), &split));
+    if (!same_parts(k, l->whole, gathered))
+        return wrong(k, n, "it gathers %s of %s", asp_size_str(k->g, gathered),
+                     asp_size_str(k->g, l->whole));
+    k->of[info->first.i] = (layout){.split = true,
+                                    .dim = (uint32_t)a->split,
+                                    .before = k->one,
+                                    .whole = split};
     return ASP_OK;
 }
 
 static asp_status check_slice(checker *k, asp_node n)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
-    const asp_slice_attr *a = info->attr;
+    const asp_part_attr *a = info->attr;
     const layout *l = &k->of[info->in[0].i];
     ASP_TRY(check_ranks(k, n, a->ranks));
     if (l->partial || l->split) return wrong(k, n, "its operand is not whole");
-    k->of[info->first.i] = (layout){.split = true, .dim = (uint32_t)a->dim, .before = k->one};
+    k->of[info->first.i] =
+        (layout){.split = true,
+                 .dim = (uint32_t)a->dim,
+                 .before = k->one,
+                 .whole = a->of.i ? a->of : asp_val_type(k->g, info->in[0])->dim[a->dim],
+                 .filled = a->fill != INT64_MIN,
+                 .fill = a->fill};
+    return ASP_OK;
+}
+
+static asp_status check_mask(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_part_attr *a = info->attr;
+    const layout *l = &k->of[info->in[0].i];
+    ASP_TRY(check_ranks(k, n, a->ranks));
+    if (l->partial || !l->split || l->dim != a->dim || !asp_size_equal(l->before, k->one) ||
+        !asp_size_equal(l->whole, a->of) || !asp_size_equal(l->whole, a->length))
+        return wrong(k, n, "dimension %lld, whose tail it clears, is no part of %s",
+                     (long long)a->dim, asp_size_str(k->g, a->of));
+    k->of[info->first.i] = *l;
+    k->of[info->first.i].zero_tail = true;
     return ASP_OK;
 }
 
@@ -257,11 +345,19 @@ static asp_status check_sizes(checker *k, asp_node n)
         const asp_type *t = asp_val_type(k->g, v);
         const layout *l = &k->of[v.i];
         for (uint32_t d = 0; d < t->rank; d++) {
-            bool split = l->split && l->dim == d;
-            asp_size size = split ? asp_size_mul(k->g, t->dim[d], k->ranks) : t->dim[d];
-            if (!has_fraction(k, size) || l->uniform >> d & 1) continue;
-            return wrong(k, n, "dimension %u of %s is a rank's part, but %s", d,
-                         asp_type_str(k->g, t), split ? "of what is no whole" : "is not split");
+            if (l->uniform >> d & 1) continue;
+            if (l->split && l->dim == d) {
+                asp_size room = asp_size_ceil_div(k->g, l->whole, k->ranks), outer, inner;
+                if (asp_size_divides(k->g, l->before, t->dim[d], &outer) &&
+                    asp_size_divides(k->g, room, outer, &inner) && !has_fraction(k, inner))
+                    continue;
+                return wrong(k, n, "dimension %u of %s is no part of %s over %lld ranks", d,
+                             asp_type_str(k->g, t), asp_size_str(k->g, l->whole),
+                             (long long)k->g->ranks);
+            }
+            if (!has_fraction(k, t->dim[d])) continue;
+            return wrong(k, n, "dimension %u of %s is a rank's part, but is not split", d,
+                         asp_type_str(k->g, t));
         }
     }
     return ASP_OK;
@@ -277,6 +373,8 @@ static asp_status check_node(checker *k, asp_node n)
         ASP_TRY(check_all_to_all(k, n));
     else if (op == ASP_OP_shard_slice)
         ASP_TRY(check_slice(k, n));
+    else if (op == ASP_OP_mask_tail)
+        ASP_TRY(check_mask(k, n));
     else if (op == ASP_OP_all_reduce)
         ASP_TRY(check_all_reduce(k, n));
     else

@@ -59,9 +59,6 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
 // What pass remat puts behind the location of a node that computes something again.
 #define ASP_AGAIN_SUFFIX ".again"
 
-// ASP_ERR_UNSUPPORTED, naming both and the nearest lengths, unless ranks divides tokens.
-asp_status asp_check_sequence(asp_ctx *cx, int64_t tokens, int64_t ranks);
-
 // For passes that rewire many values at once: map[v.i] = the value to read instead of v (none: v
 // itself).  Applies to all operands and outputs in one sweep.
 void asp_graph_rewire(asp_graph *g, const asp_val *map);

@@ -60,9 +60,21 @@ static uint32_t token_of(const asp_axes *x, asp_val v)
     return 0;
 }
 
-// v in a shape where dims begin at the places given: (B*S, 8) cut before S is (B, S, 8).  cut[i] is
-// (dim, place); out_dim[i] is where it went.
-static asp_status isolate(inserter *s, asp_val v, asp_val x, const uint32_t (*cut)[2],
+// Where a dim of a value is cut: before its atom number `place`.
+typedef struct cut {
+    uint32_t dim, place;
+} cut;
+
+static bool is_cut(const cut *cuts, uint32_t n_cuts, uint32_t dim, uint32_t place)
+{
+    for (uint32_t i = 0; i < n_cuts; i++)
+        if (cuts[i].dim == dim && cuts[i].place == place) return true;
+    return false;
+}
+
+// v in a shape where dims begin at the cuts given: (B*S, 8) cut before S is (B, S, 8).  out_dim[i]
+// is where what stands behind cut i went, for the first two.
+static asp_status isolate(inserter *s, asp_val v, asp_val x, const cut *cuts, uint32_t n_cuts,
                           uint32_t *out_dim, asp_val *out_x)
 {
     asp_graph *g = s->p->g;
@@ -71,16 +83,14 @@ static asp_status isolate(inserter *s, asp_val v, asp_val x, const uint32_t (*cu
     for (uint32_t d = 0; d < t.rank; d++) {
         asp_size left = t.dim[d], size = asp_size_num(g, 1);
         for (uint32_t k = 0; k <= axes->dims[v.i][d].n; k++) {
-            bool begins = false;
-            for (int i = 0; i < 2; i++) begins |= k > 0 && cut[i][0] == d && cut[i][1] == k;
-            if (begins) {
+            if (k > 0 && k < axes->dims[v.i][d].n && is_cut(cuts, n_cuts, d, k)) {
                 if (shape.rank == ASP_MAX_RANK) return refuse_rank(s, v);
                 shape.dim[shape.rank++] = size;
                 ASP_TRY(asp_size_div(g, left, size, &left));
                 size = asp_size_num(g, 1);
             }
             for (int i = 0; i < 2; i++)
-                if (cut[i][0] == d && cut[i][1] == k) out_dim[i] = shape.rank;
+                if (cuts[i].dim == d && cuts[i].place == k) out_dim[i] = shape.rank;
             if (k < axes->dims[v.i][d].n)
                 size = asp_size_mul(g, size, axes->atoms.at[axes->dims[v.i][d].at[k]].size);
         }
@@ -91,24 +101,36 @@ static asp_status isolate(inserter *s, asp_val v, asp_val x, const uint32_t (*cu
     return s->b.status;
 }
 
+// Is the size of the token atom at this place a number that divides over the ranks?
+static bool even_tokens(const asp_placement *p, cut at, asp_val v)
+{
+    uint32_t atom = p->axes.dims[v.i][at.dim].at[at.place];
+    int64_t tokens;
+    return asp_size_is_num(p->g, p->axes.atoms.at[atom].size, &tokens) && tokens % p->ranks == 0;
+}
+
 // x, which is v or what v became, between "sequence" and the chain.
 static asp_status build_exchange(inserter *s, asp_val v, asp_val x, exchange *e)
 {
     const asp_placement *p = s->p;
-    uint32_t cut[2][2], dim[2], first = p->chains.at[e->chain].atoms.at[0];
-    ASP_CHECK(find_atom(&p->axes, v, token_of(&p->axes, v), &cut[0][0], &cut[0][1]));
-    if (!find_atom(&p->axes, v, first, &cut[1][0], &cut[1][1])) {
-        cut[1][0] = (uint32_t)e->repeat_dim;
-        cut[1][1] = 0;
-    }
+    uint32_t dim[2], n_cuts = 2, first = p->chains.at[e->chain].atoms.at[0];
+    cut cuts[3];
+    ASP_CHECK(find_atom(&p->axes, v, token_of(&p->axes, v), &cuts[0].dim, &cuts[0].place));
+    if (!find_atom(&p->axes, v, first, &cuts[1].dim, &cuts[1].place))
+        cuts[1] = (cut){.dim = (uint32_t)e->repeat_dim};
+    if (!even_tokens(p, cuts[0], v)) cuts[n_cuts++] = (cut){cuts[0].dim, cuts[0].place + 1};
     if (e->repeat_dim >= 0) {
         asp_repeat_attr a = {.dim = e->repeat_dim, .times = asp_exchange_copies(p, v, e->chain)};
         x = ASP_B1(&s->b, repeat, &a, x);
         ASP_TRY(s->b.status);
     }
     asp_type shape = *asp_val_type(p->g, x);
-    ASP_TRY(isolate(s, v, x, (const uint32_t(*)[2])cut, dim, &x));
-    asp_a2a_attr a = {.split = dim[e->to_chain], .gather = dim[!e->to_chain], .ranks = 1};
+    ASP_TRY(isolate(s, v, x, cuts, n_cuts, dim, &x));
+    asp_a2a_attr a = {.split = dim[e->to_chain],
+                      .gather = dim[!e->to_chain],
+                      .ranks = 1,
+                      .split_unit = 1,
+                      .gather_unit = 1};
     x = ASP_B1(&s->b, all_to_all, &a, x);
     e->result = asp_build_view(&s->b, x, &shape);
     return s->b.status;
@@ -183,23 +205,7 @@ static asp_status insert_exchanges(asp_pass *px, asp_placement *p)
     return ASP_OK;
 }
 
-asp_status asp_check_sequence(asp_ctx *cx, int64_t tokens, int64_t ranks)
-{
-    if (tokens % ranks == 0 && tokens > 0) return ASP_OK;
-    int64_t below = tokens / ranks * ranks;
-    if (below == 0)
-        return asp_fail(cx, ASP_ERR_UNSUPPORTED,
-                        "a sequence of %lld tokens cannot be split over %lld ranks; use %lld or "
-                        "fewer ranks",
-                        (long long)tokens, (long long)ranks, (long long)(tokens < 1 ? 1 : tokens));
-    return asp_fail(cx, ASP_ERR_UNSUPPORTED,
-                    "a sequence of %lld tokens does not divide over %lld ranks; use a sequence of "
-                    "%lld or %lld tokens",
-                    (long long)tokens, (long long)ranks, (long long)below,
-                    (long long)(below + ranks));
-}
-
-// Every token atom whose size is known already divides over the ranks.
+// Every rank has a token: the tail of a part is filled from its last one.
 static asp_status check_sequences(const asp_pass *px, const asp_placement *p)
 {
     for (uint32_t a = 1; a < p->axes.atoms.n; a++) {
@@ -208,7 +214,12 @@ static asp_status check_sequences(const asp_pass *px, const asp_placement *p)
         if (!atom->token || atom->parent || atom->outer) continue;
         bool known = asp_size_is_num(p->g, atom->size, &tokens) ||
                      asp_size_eval(p->g, atom->size, &px->options->env, &tokens) == ASP_OK;
-        if (known) ASP_TRY(asp_check_sequence(px->cx, tokens, p->ranks));
+        if (!known || tokens >= p->ranks) continue;
+        return asp_fail(px->cx, ASP_ERR_UNSUPPORTED,
+                        "a sequence of %lld tokens cannot be split over %lld ranks; use %lld or "
+                        "fewer ranks",
+                        (long long)tokens, (long long)p->ranks,
+                        (long long)(tokens < 1 ? 1 : tokens));
     }
     return ASP_OK;
 }

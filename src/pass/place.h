@@ -4,6 +4,7 @@
 // place.c (the pass).  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/part.h"
 #include "flow/maxflow.h"
 #include "pass/axes.h"
 #include "pass/pass.h"
@@ -11,7 +12,8 @@
 #define ASP_NO_CHAIN UINT32_MAX
 
 // Atoms split together, outer to inner; P is spread over them: all but the last are split
-// completely, so that each rank's part is one contiguous block.
+// completely and the last divides, so that each rank's part is one contiguous block of one size.
+// Where that is not possible the first atom alone is split, in parts of different sizes (ragged).
 typedef struct asp_chain {
     asp_atoms atoms;
     int64_t parts[ASP_MAX_DIM_LETTERS]; // by atom; their product is P
@@ -45,9 +47,13 @@ int64_t asp_exchange_copies(const asp_placement *p, asp_val v, uint32_t chain);
 // The dim of operand i of node n that stands outside of the chain's atoms which the operand lacks:
 // of k in sdpa "b(gr)QD,bgKD", g's.  -1: none, so the operand cannot be repeated.
 int asp_repeat_dim(const asp_placement *p, asp_node n, uint32_t i, const asp_chain *chain);
-// Of P ranks, over which is this list of atoms split in contiguous blocks?  False: not divisible.
+// How this list of atoms is split over P ranks.  False: there is none, or its size is a symbol.
 bool asp_chain_spread(const asp_graph *g, const asp_axes *x, asp_atoms atoms, int64_t ranks,
                       asp_chain *out_chain);
+
+bool asp_chain_is_ragged(const asp_graph *g, const asp_axes *x, const asp_chain *c);
+// What a rank has room for of the chain's atom i.
+int64_t asp_chain_room(const asp_graph *g, const asp_axes *x, const asp_chain *c, uint32_t i);
 
 // Legality, prices and chains of every op (placement.c).
 asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_placement);

@@ -40,9 +40,12 @@ static int64_t twice_with_grad(const asp_placement *p, asp_val v, int64_t bytes)
 int64_t asp_exchange_copies(const asp_placement *p, asp_val v, uint32_t chain)
 {
     const asp_chain *c = &p->chains.at[chain];
-    int64_t copies = 1;
-    for (uint32_t i = 0; i < c->atoms.n; i++)
-        if (!asp_axes_value_has(&p->axes, v, c->atoms.at[i])) copies *= c->parts[i];
+    int64_t copies = 1, size;
+    for (uint32_t i = 0; i < c->atoms.n; i++) {
+        if (asp_axes_value_has(&p->axes, v, c->atoms.at[i])) continue;
+        ASP_CHECK(asp_size_is_num(p->g, p->axes.atoms.at[c->atoms.at[i]].size, &size));
+        copies *= asp_chain_is_ragged(p->g, &p->axes, c) ? size : c->parts[i];
+    }
     return copies;
 }
 
@@ -129,8 +132,23 @@ static int64_t sequence_price(const asp_placement *p, asp_node n)
 // ---- at "other"
 // ---------------------------------------------------------------------------------
 
-bool asp_chain_spread(const asp_graph *g, const asp_axes *x, asp_atoms atoms, int64_t ranks,
-                      asp_chain *out_chain)
+int64_t asp_chain_room(const asp_graph *g, const asp_axes *x, const asp_chain *c, uint32_t i)
+{
+    int64_t size;
+    ASP_CHECK(asp_size_is_num(g, x->atoms.at[c->atoms.at[i]].size, &size));
+    return asp_part_room(size, c->parts[i]);
+}
+
+bool asp_chain_is_ragged(const asp_graph *g, const asp_axes *x, const asp_chain *c)
+{
+    int64_t size;
+    ASP_CHECK(asp_size_is_num(g, x->atoms.at[c->atoms.at[0]].size, &size));
+    return c->atoms.n == 1 && size % c->parts[0] != 0;
+}
+
+// All but the last atom completely: each rank's part is one contiguous block.
+static bool spread_evenly(const asp_graph *g, const asp_axes *x, asp_atoms atoms, int64_t ranks,
+                          asp_chain *out_chain)
 {
     asp_chain c = {.atoms = {.at = atoms.at}};
     int64_t left = ranks, size;
@@ -144,6 +162,15 @@ bool asp_chain_spread(const asp_graph *g, const asp_axes *x, asp_atoms atoms, in
     }
     *out_chain = c;
     return c.atoms.n > 0;
+}
+
+bool asp_chain_spread(const asp_graph *g, const asp_axes *x, asp_atoms atoms, int64_t ranks,
+                      asp_chain *out_chain)
+{
+    if (spread_evenly(g, x, atoms, ranks, out_chain)) return true;
+    if (atoms.n == 0 || !asp_size_is_num(g, x->atoms.at[atoms.at[0]].size, NULL)) return false;
+    *out_chain = (asp_chain){.atoms = {.n = 1, .at = atoms.at}, .parts = {ranks}};
+    return true;
 }
 
 int asp_repeat_dim(const asp_placement *p, asp_node n, uint32_t i, const asp_chain *chain)
@@ -184,12 +211,9 @@ static bool atom_legal(const asp_placement *p, asp_node n, uint32_t atom)
 // A view cannot keep a chain of which each rank has one slice: dimensions of size 1 are nobody's.
 static bool loses_last_slice(const asp_placement *p, asp_node n, const asp_chain *chain)
 {
-    int64_t left = 1, size = 0;
+    int64_t left = 1;
     if (asp_node_at(p->g, n)->op != ASP_OP_view) return false;
-    for (uint32_t x = 0; x < chain->atoms.n; x++) {
-        ASP_CHECK(asp_size_is_num(p->g, p->axes.atoms.at[chain->atoms.at[x]].size, &size));
-        left *= size / chain->parts[x];
-    }
+    for (uint32_t x = 0; x < chain->atoms.n; x++) left *= asp_chain_room(p->g, &p->axes, chain, x);
     return left == 1;
 }
 
@@ -369,61 +393,6 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
 // ---- refusals
 // -----------------------------------------------------------------------------------
 
-// The numbers of ranks up to `size` that this list of atoms can be split over: "1, 2 or 4".
-static const char *possible_ranks(asp_placement *p, asp_atoms list, int64_t size)
-{
-    asp_text t;
-    asp_chain c;
-    int found = 1;
-    int64_t last = 1;
-    asp_text_init(&t, p->arena);
-    asp_put(&t, "%s", "");
-    for (int64_t ranks = 2; ranks <= asp_min(size, 4096) && found < 16; ranks++) {
-        if (!asp_chain_spread(p->g, &p->axes, list, ranks, &c)) continue;
-        asp_put(&t, "%s%lld", found > 1 ? ", " : "", (long long)last);
-        last = ranks;
-        found++;
-    }
-    asp_put(&t, "%s%lld rank%s", found > 1 ? " or " : "", (long long)last, found > 1 ? "s" : "");
-    return t.at;
-}
-
-// A mixer with heads that do not divide.
-static asp_status refuse_heads(asp_placement *p, asp_node n)
-{
-    const asp_node_axes *a = p->axes.node[n.i];
-    for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_out; i++) {
-        asp_val v = asp_node_result(p->g, n, i);
-        for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++) {
-            asp_atoms list = splittable(p, a, &a->rule.out[i][d]);
-            asp_chain c;
-            int64_t size = 1, outer = 0, k;
-            if (list.n == 0 || asp_chain_spread(p->g, &p->axes, list, p->ranks, &c)) continue;
-            for (uint32_t x = 0; x < list.n; x++) {
-                if (!asp_size_is_num(p->g, p->axes.atoms.at[list.at[x]].size, &k)) k = 0;
-                size *= k;
-                if (x == 0) outer = k;
-            }
-            if (size == 0) continue;
-            const char *what = asp_node_at(p->g, n)->op == ASP_OP_sdpa ? "heads" : "slices";
-            const char *loc = asp_node_str(p->g, n);
-            const char *possible = possible_ranks(p, list, size);
-            if (size % p->ranks != 0)
-                return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
-                                "%s cannot be split over %lld ranks: its %lld %s do not divide by "
-                                "%lld; use %s",
-                                loc, (long long)p->ranks, (long long)size, what,
-                                (long long)p->ranks, possible);
-            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
-                            "%s cannot be split over %lld ranks: its %lld %s stand in %lld groups "
-                            "(K/V heads), and neither of %lld and %lld divides the other; use %s",
-                            loc, (long long)p->ranks, (long long)size, what, (long long)outer,
-                            (long long)outer, (long long)p->ranks, possible);
-        }
-    }
-    return ASP_OK;
-}
-
 const char *asp_placement_tokens(asp_placement *p, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
@@ -469,7 +438,6 @@ asp_status asp_placement_refuse(asp_placement *p, asp_node n)
                         "with ops that have rules (autosp docs ops)",
                         node, (long long)p->ranks, where);
     ASP_TRY(refuse_parameter(p, n));
-    ASP_TRY(refuse_heads(p, n));
     return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
                     "%s cannot be split over %lld ranks: it needs all tokens of %s at once, and "
                     "no other dimension of it can be split; use 1 rank, or an op that mixes tokens "

@@ -14,9 +14,17 @@
 // the exchanges in), axes.h, check.c (who proves the result).  SPDX-License-Identifier: Apache-2.0
 #include "pass/place.h"
 
-typedef struct slice {
+// Where in a dim the split atoms stand: outer x split x inner.
+typedef struct place {
     uint32_t dim;
-    asp_size outer; // of what stands before the split atoms in the dim
+    asp_size outer, split, inner;
+    uint32_t atom; // the first of the split ones; 0: nothing of the dim is split
+    int64_t parts;
+} place;
+
+typedef struct slice {
+    place at;
+    int64_t fill; // of its tail; INT64_MIN: its last element
     asp_val result;
     uint32_t older; // index + 1 of the one of the same value made before
 } slice;
@@ -56,6 +64,22 @@ static int64_t parts_of_list(const sharder *s, const asp_chain *state, asp_atoms
     return parts;
 }
 
+// What a rank has room for of an atom.
+static asp_size local_atom(const sharder *s, const asp_chain *state, uint32_t atom)
+{
+    int64_t parts = parts_of(s, state, atom);
+    asp_size size = s->x.atoms.at[atom].size;
+    return parts == 1 ? size : asp_size_ceil_div(s->g, size, asp_size_num(s->g, parts));
+}
+
+static asp_size local_size(const sharder *s, const asp_chain *state, asp_atoms list)
+{
+    asp_size size = asp_size_num(s->g, 1);
+    for (uint32_t i = 0; i < list.n; i++)
+        size = asp_size_mul(s->g, size, local_atom(s, state, list.at[i]));
+    return size;
+}
+
 static bool same_chain(const asp_chain *a, const asp_chain *b)
 {
     if (!a || !b) return a == b;
@@ -67,55 +91,108 @@ static bool same_chain(const asp_chain *a, const asp_chain *b)
 static asp_type local_type(const sharder *s, asp_val v, const asp_chain *state)
 {
     asp_type t = *asp_val_type(s->g, v);
-    for (uint32_t d = 0; d < t.rank; d++) {
-        int64_t parts = parts_of_list(s, state, s->x.dims[v.i][d]);
-        asp_size whole = t.dim[d];
-        if (parts > 1)
-            ASP_CHECK(asp_size_div(s->g, whole, asp_size_num(s->g, parts), &t.dim[d]) == ASP_OK);
-    }
+    for (uint32_t d = 0; d < t.rank; d++)
+        if (parts_of_list(s, state, s->x.dims[v.i][d]) > 1)
+            t.dim[d] = local_size(s, state, s->x.dims[v.i][d]);
     return t;
+}
+
+// Of the letters of one dim of a node, with their sizes whole.
+static place find_place(const sharder *s, const asp_node_axes *a, const asp_rule_dim *dim,
+                        uint32_t d, const asp_chain *state)
+{
+    asp_size one = asp_size_num(s->g, 1);
+    place p = {.dim = d, .outer = one, .split = one, .inner = one, .parts = 1};
+    for (uint32_t k = 0; k < dim->n; k++) {
+        asp_atoms list = a->letter[dim->at[k]];
+        for (uint32_t j = 0; j < list.n; j++) {
+            int64_t parts = parts_of(s, state, list.at[j]);
+            asp_size size = s->x.atoms.at[list.at[j]].size;
+            asp_size *to = parts > 1 ? &p.split : p.atom ? &p.inner : &p.outer;
+            if (parts > 1 && !p.atom) p.atom = list.at[j];
+            *to = asp_size_mul(s->g, *to, size);
+            p.parts *= parts;
+        }
+    }
+    return p;
+}
+
+// Known to have no tail.
+static bool is_even(const sharder *s, const place *p)
+{
+    int64_t n;
+    return asp_size_is_num(s->g, p->split, &n) && n % s->ranks == 0;
+}
+
+// x in a shape where what is split, or `local` of it, is a dim of its own; *out_dim is which.
+static asp_status isolate(sharder *s, asp_val x, const place *p, asp_size local, asp_val *out_x,
+                          uint32_t *out_dim)
+{
+    asp_type t = *asp_val_type(s->g, x), cut = {.dtype = t.dtype};
+    asp_size one = asp_size_num(s->g, 1);
+    const asp_size parts[3] = {p->outer, local, p->inner};
+    for (uint32_t d = 0; d < t.rank; d++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            if (d != p->dim && i > 0) break;
+            if (d == p->dim && i != 1 && asp_size_equal(parts[i], one)) continue;
+            if (cut.rank == ASP_MAX_RANK)
+                return asp_fail(s->px->cx, ASP_ERR_UNSUPPORTED,
+                                "%s is %s; its tokens stand inside dimension %u, and more than %d "
+                                "dimensions would be needed to cut them out; split it with a view",
+                                asp_val_str(s->g, x), asp_type_str(s->g, &t), d, ASP_MAX_RANK);
+            if (d == p->dim && i == 1) *out_dim = cut.rank;
+            cut.dim[cut.rank++] = d == p->dim ? parts[i] : t.dim[d];
+        }
+    }
+    *out_x = asp_build_view(&s->b, x, &cut);
+    return s->b.status;
 }
 
 // ---- slices of replicable values
 // ----------------------------------------------------------------
 
-// The slice of v in dim, where `outer` stands before what is split there.
-static asp_status build_slice(sharder *s, asp_val v, uint32_t dim, asp_size outer, asp_val *out)
+static asp_status build_slice(sharder *s, asp_val v, slice *e)
 {
-    asp_type t = *asp_val_type(s->g, v), cut = t, whole = t;
-    bool inside = !asp_size_equal(outer, asp_size_num(s->g, 1));
-    if (inside) {
-        if (t.rank == ASP_MAX_RANK)
-            return asp_fail(s->px->cx, ASP_ERR_UNSUPPORTED,
-                            "%s is %s; its tokens stand inside dimension %u, and more than %d "
-                            "dimensions would be needed to slice them; split it with a view",
-                            asp_val_str(s->g, v), asp_type_str(s->g, &t), dim, ASP_MAX_RANK);
-        cut.rank++;
-        memmove(&cut.dim[dim + 1], &cut.dim[dim], (t.rank - dim) * sizeof cut.dim[0]);
-        cut.dim[dim] = outer;
-        ASP_TRY(asp_size_div(s->g, t.dim[dim], outer, &cut.dim[dim + 1]));
-    }
-    asp_slice_attr a = {.dim = dim + inside, .ranks = s->ranks};
-    ASP_TRY(asp_size_div(s->g, t.dim[dim], asp_size_num(s->g, s->ranks), &whole.dim[dim]));
-    asp_val x = ASP_B1(&s->b, shard_slice, &a, asp_build_view(&s->b, v, &cut));
-    *out = asp_build_view(&s->b, x, &whole);
+    const place *p = &e->at;
+    asp_type whole = *asp_val_type(s->g, v);
+    asp_size local = asp_size_ceil_div(s->g, p->split, asp_size_num(s->g, s->ranks));
+    asp_part_attr a = {.ranks = s->ranks, .fill = is_even(s, p) ? INT64_MIN : e->fill};
+    uint32_t dim = 0;
+    asp_val x;
+    ASP_TRY(isolate(s, v, p, p->split, &x, &dim));
+    a.dim = dim;
+    whole.dim[p->dim] = asp_size_mul(s->g, asp_size_mul(s->g, p->outer, local), p->inner);
+    e->result = asp_build_view(&s->b, ASP_B1(&s->b, shard_slice, &a, x), &whole);
     return s->b.status;
 }
 
-static asp_status sliced(sharder *s, asp_val v, uint32_t dim, asp_size outer, asp_val *out)
+static bool same_slice(const slice *a, const slice *b)
+{
+    return a->at.dim == b->at.dim && a->fill == b->fill &&
+           asp_size_equal(a->at.outer, b->at.outer) && asp_size_equal(a->at.split, b->at.split);
+}
+
+static asp_status sliced(sharder *s, asp_val v, slice e, asp_val *out)
 {
     for (uint32_t i = s->newest[v.i]; i; i = s->slices.at[i - 1].older) {
-        const slice *e = &s->slices.at[i - 1];
-        if (e->dim != dim || !asp_size_equal(e->outer, outer)) continue;
-        *out = e->result;
+        if (!same_slice(&s->slices.at[i - 1], &e)) continue;
+        *out = s->slices.at[i - 1].result;
         return ASP_OK;
     }
-    slice e = {.dim = dim, .outer = outer, .older = s->newest[v.i]};
-    ASP_TRY(build_slice(s, v, dim, outer, &e.result));
+    e.older = s->newest[v.i];
+    ASP_TRY(build_slice(s, v, &e));
     ASP_PUSH(s->px->scratch, &s->slices, e);
     s->newest[v.i] = s->slices.n;
     *out = e.result;
     return ASP_OK;
+}
+
+// Labels past the end are ignored; of anything else the last one stands there again.
+static int64_t fill_of(const sharder *s, asp_node n, uint32_t i)
+{
+    const asp_node_info *info = asp_node_at(s->g, n);
+    if (info->op == ASP_OP_cross_entropy && i == 1) return ((const asp_loss_attr *)info->attr)->ignore;
+    return INT64_MIN;
 }
 
 // Operand i of n is replicable: it is sliced where its letters have split atoms.
@@ -124,26 +201,68 @@ static asp_status align_replicable(sharder *s, asp_node n, uint32_t i, const asp
     const asp_node_axes *a = s->x.node[n.i];
     asp_val v = asp_node_at(s->g, n)->in[i], x = v;
     for (uint32_t d = 0; d < asp_val_type(s->g, v)->rank; d++) {
-        const asp_rule_dim *dim = &a->rule.in[i][d];
-        asp_size outer = asp_size_num(s->g, 1);
-        int64_t parts = 1;
-        for (uint32_t k = 0; k < dim->n; k++) {
-            asp_atoms list = a->letter[dim->at[k]];
-            for (uint32_t j = 0; j < list.n; j++) {
-                parts *= parts_of(s, state, list.at[j]);
-                if (parts == 1) outer = asp_size_mul(s->g, outer, s->x.atoms.at[list.at[j]].size);
-            }
-        }
-        if (parts == 1) continue;
-        if (parts != s->ranks || x.i != v.i || s->x.needs_grad[v.i])
+        slice e = {.at = find_place(s, a, &a->rule.in[i][d], d, state), .fill = fill_of(s, n, i)};
+        if (e.at.parts == 1) continue;
+        if (e.at.parts != s->ranks || x.i != v.i)
             return asp_fail(s->px->cx, ASP_ERR_UNSUPPORTED,
                             "%s cannot be split over %lld ranks: a part of %s %s would have to be "
                             "taken in dimension %u; use 1 rank",
                             asp_node_str(s->g, n), (long long)s->ranks, asp_val_str(s->g, v),
                             asp_type_str(s->g, asp_val_type(s->g, v)), d);
-        ASP_TRY(sliced(s, v, d, outer, &x));
+        ASP_TRY(sliced(s, v, e, &x));
     }
     asp_graph_set_input(s->g, n, i, x);
+    return ASP_OK;
+}
+
+// ---- sums over tokens
+// ---------------------------------------------------------------------------
+
+// Operand i of n, of local sizes, with 0 in the tail of what is split in dim d.
+static asp_status mask_tail(sharder *s, asp_node n, uint32_t i, const place *p)
+{
+    asp_val x = asp_node_at(s->g, n)->in[i];
+    asp_type shape = *asp_val_type(s->g, x);
+    asp_size ranks = asp_size_num(s->g, s->ranks);
+    asp_part_attr a = {.ranks = s->ranks, .of = p->split, .length = p->split, .fill = INT64_MIN};
+    uint32_t dim = 0;
+    ASP_TRY(isolate(s, x, p, asp_size_ceil_div(s->g, p->split, ranks), &x, &dim));
+    a.dim = dim;
+    x = asp_build_view(&s->b, ASP_B1(&s->b, mask_tail, &a, x), &shape);
+    ASP_TRY(s->b.status);
+    asp_graph_set_input(s->g, n, i, x);
+    return ASP_OK;
+}
+
+// Where tokens are summed, one operand is cleared in the tail: the products vanish there.
+static asp_status mask_sum(sharder *s, asp_node n, uint8_t letter, const asp_chain *state)
+{
+    const asp_node_axes *a = s->x.node[n.i];
+    const asp_node_info *info = asp_node_at(s->g, n);
+    if (info->op == ASP_OP_cross_entropy) return ASP_OK; // by its labels
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        asp_val v = info->in[i];
+        if (!asp_dtypes[asp_val_type(s->g, v)->dtype].is_float) continue;
+        for (uint32_t d = 0; d < asp_val_type(s->g, v)->rank; d++) {
+            const asp_rule_dim *dim = &a->rule.in[i][d];
+            bool has = false;
+            for (uint32_t k = 0; k < dim->n; k++) has |= dim->at[k] == letter;
+            if (!has) continue;
+            place p = find_place(s, a, dim, d, state);
+            return p.parts == 1 || is_even(s, &p) ? ASP_OK : mask_tail(s, n, i, &p);
+        }
+    }
+    return ASP_OK;
+}
+
+static asp_status mask_sums(sharder *s, asp_node n, const asp_chain *state)
+{
+    const asp_node_axes *a = s->x.node[n.i];
+    for (uint32_t c = 0; a->has_rule && c < a->rule.n_letters; c++) {
+        if (a->rule.letter[c].kind != ASP_LETTER_SUM) continue;
+        if (parts_of_list(s, state, a->letter[c]) > 1)
+            ASP_TRY(mask_sum(s, n, (uint8_t)c, state));
+    }
     return ASP_OK;
 }
 
@@ -157,6 +276,24 @@ static bool starts_with_token(const sharder *s, asp_atoms list)
     return list.n && s->x.atoms.at[list.at[0]].token;
 }
 
+static asp_size whole_size(const sharder *s, asp_atoms list)
+{
+    asp_size size = asp_size_num(s->g, 1);
+    for (uint32_t i = 0; i < list.n; i++)
+        size = asp_size_mul(s->g, size, s->x.atoms.at[list.at[i]].size);
+    return size;
+}
+
+// A ragged chain splits its atom; what stands inside of it in the dim stays together.
+static asp_status unit_of(const sharder *s, asp_node n, const asp_chain *chain, asp_atoms dim,
+                          int64_t *out_unit)
+{
+    if (!asp_chain_is_ragged(s->g, &s->x, chain)) return ASP_OK;
+    asp_size inside = whole_size(s, (asp_atoms){.n = dim.n - 1, .at = dim.at + 1});
+    if (asp_size_is_num(s->g, inside, out_unit)) return ASP_OK;
+    return confused(s, n, "what it splits stays together in units whose size is a symbol");
+}
+
 // An exchange: its ranks, and the state behind it.
 static asp_status visit_exchange(sharder *s, asp_node n, const asp_chain **out_state)
 {
@@ -167,14 +304,21 @@ static asp_status visit_exchange(sharder *s, asp_node n, const asp_chain **out_s
     if (from) {
         if (!starts_with(gather, from->atoms.at[0]) || !starts_with_token(s, split))
             return confused(s, n, "it does not bring back what is split");
+        a.whole = whole_size(s, gather);
+        ASP_TRY(unit_of(s, n, from, gather, &a.gather_unit));
         *out_state = NULL;
     } else {
         asp_chain *chain = ASP_NEW(s->px->scratch, asp_chain);
         if (!starts_with_token(s, gather)) return confused(s, n, "it does not gather the sequence");
         if (!asp_chain_spread(s->g, &s->x, split, s->ranks, chain))
-            return confused(s, n, "what it splits does not divide");
+            return confused(s, n, "what it splits has no size");
+        a.whole = whole_size(s, gather);
+        ASP_TRY(unit_of(s, n, chain, split, &a.split_unit));
         *out_state = chain;
     }
+    int64_t whole;
+    if (asp_size_is_num(s->g, a.whole, &whole) && whole % (s->ranks * a.gather_unit) == 0)
+        a.whole = (asp_size){0};
     a.ranks = s->ranks;
     asp_graph_set_attr(s->g, n, &a);
     return ASP_OK;
@@ -259,6 +403,7 @@ static asp_status visit(sharder *s, asp_node n)
         else if (s->map[v.i].i)
             asp_graph_set_input(s->g, n, i, s->map[v.i]);
     }
+    if (!exchange) ASP_TRY(mask_sums(s, n, state));
     return set_results(s, n, state);
 }
 

@@ -114,9 +114,8 @@ static asp_status step_all_to_all(asp_rank *r, const asp_step *s)
 {
     asp_kcall call;
     bind(r, s, &call);
-    const asp_a2a_attr *a = call.attr;
-    return asp_comm_all_to_all(r->comm, r->team, &call.in[0], (int)a->split, (int)a->gather,
-                               &call.out[0], call.work);
+    asp_all_to_all a = asp_a2a_of(call.attr, &call.out[0]);
+    return asp_comm_all_to_all(r->comm, r->team, &call.in[0], &a, &call.out[0], call.work);
 }
 
 static asp_status step_all_reduce(asp_rank *r, const asp_step *s)

@@ -32,6 +32,20 @@ static const char *purpose_of(const asp_step *s)
     return s->backward ? "backward" : "forward";
 }
 
+// From other ranks, by one.
+static int64_t received_bytes(const asp_plan *plan, const asp_step *s, int rank)
+{
+    const asp_tensor *x = &s->call->in[0];
+    int64_t bytes = 0, work;
+    if (s->kind == ASP_STEP_ALL_REDUCE)
+        return asp_comm_bytes(ASP_COMM_all_reduce, asp_tensor_count(x), asp_dtypes[x->dtype].bytes,
+                              (int)plan->ranks, rank);
+    asp_all_to_all a = asp_a2a_of(s->call->attr, &s->call->out[0]);
+    ASP_CHECK(asp_comm_all_to_all_cost(plan->arena.cx, plan->options.backend, x, &a,
+                                       (int)plan->ranks, rank, &bytes, &work) == ASP_OK);
+    return bytes;
+}
+
 static void fill_report(asp_plan *plan)
 {
     asp_plan_report *r = &plan->report;
@@ -40,11 +54,9 @@ static void fill_report(asp_plan *plan)
         const asp_step *s = &plan->steps.at[i];
         r->flops += s->flops;
         if (s->kind != ASP_STEP_ALL_TO_ALL && s->kind != ASP_STEP_ALL_REDUCE) continue;
-        asp_comm_op op = s->kind == ASP_STEP_ALL_TO_ALL ? ASP_COMM_all_to_all : ASP_COMM_all_reduce;
-        const asp_tensor *x = &s->call->in[0];
-        int64_t bytes = asp_comm_bytes(op, asp_tensor_count(x), asp_dtypes[x->dtype].bytes,
-                                       (int)plan->ranks, 0);
-        count_exchange(plan, op, purpose_of(s), bytes);
+        count_exchange(plan,
+                       s->kind == ASP_STEP_ALL_TO_ALL ? ASP_COMM_all_to_all : ASP_COMM_all_reduce,
+                       purpose_of(s), received_bytes(plan, s, 0));
     }
     int64_t here = plan->options.backend == ASP_COMM_thread ? plan->ranks : 1;
     r->process_bytes =

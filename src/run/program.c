@@ -47,6 +47,18 @@ void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v)
     s->n_places++;
 }
 
+static asp_status evaluate_sizes(asp_planner *p, const asp_node_info *info, asp_kcall *call)
+{
+    int n = 0;
+    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
+        if (f->kind != ASP_KIND_size) continue;
+        ASP_CHECK(n < ASP_KCALL_SIZES);
+        const asp_size *size = (const void *)((const char *)info->attr + f->offset);
+        ASP_TRY(asp_size_eval(p->g, *size, &p->plan->options.env, &call->size[n++]));
+    }
+    return ASP_OK;
+}
+
 static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
@@ -54,6 +66,7 @@ static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
     *call = (asp_kcall){
         .n_in = (int)info->n_in, .n_out = (int)info->n_out, .ranks = (int)p->plan->ranks};
     call->attr = asp_copy_bytes(&p->plan->arena, info->attr, asp_ops[info->op].attr_bytes);
+    ASP_TRY(evaluate_sizes(p, info, call));
     for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
         if (f->kind != ASP_KIND_str) continue; // the graph may die before the plan
         const char **s = (const char **)((uintptr_t)call->attr + f->offset);
@@ -120,27 +133,57 @@ void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes)
 // Kernels, beside row programs, that may write their result over the operand of the same shape.
 static int overwrites(asp_op op)
 {
+<<<<<<< HEAD
     if (op == ASP_OP_softmax_grad || op == ASP_OP_log_softmax_grad) return 1;
     bool first = op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
                  op == ASP_OP_softmax || op == ASP_OP_log_softmax;
     return first ? 0 : -1;
+=======
+    return op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
+                   op == ASP_OP_mask_tail
+               ? 0
+               : -1;
+}
+
+asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result)
+{
+    return (asp_all_to_all){.split = (int)a->split,
+                            .gather = (int)a->gather,
+                            .whole = result->dim[a->gather],
+                            .split_unit = a->split_unit,
+                            .gather_unit = a->gather_unit,
+                            .zero_tail = a->zero};
+}
+
+static asp_status exchange_work(asp_planner *p, asp_op op, const asp_kcall *call,
+                                int64_t *out_bytes)
+{
+    const asp_tensor *x = &call->in[0];
+    int64_t received;
+    if (op == ASP_OP_all_to_all) {
+        asp_all_to_all a = asp_a2a_of(call->attr, &call->out[0]);
+        return asp_comm_all_to_all_cost(p->cx, p->plan->options.backend, x, &a,
+                                        (int)p->plan->ranks, 0, &received, out_bytes);
+    }
+    *out_bytes =
+        asp_comm_work_bytes(p->plan->options.backend, ASP_COMM_all_reduce, asp_tensor_count(x),
+                            asp_dtypes[x->dtype].bytes, (int)p->plan->ranks);
+    return ASP_OK;
+>>>>>>> 782147a (Any sequence, any heads, any number of ranks: parts that differ by one, exchanged exactly, tails in no sum)
 }
 
 static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)
 {
     asp_op op = asp_node_at(p->g, n)->op;
     bool all_to_all = op == ASP_OP_all_to_all;
+    int64_t work;
+    ASP_TRY(exchange_work(p, op, call, &work));
     asp_step *s = asp_planner_add_step(p, all_to_all ? ASP_STEP_ALL_TO_ALL : ASP_STEP_ALL_REDUCE, n,
                                        asp_ops[op].name);
     s->call = call;
     s->overwrites = overwrites(op);
     add_operands(p, s, n);
-    asp_planner_add_work(p, s,
-                         asp_comm_work_bytes(p->plan->options.backend,
-                                             all_to_all ? ASP_COMM_all_to_all : ASP_COMM_all_reduce,
-                                             asp_tensor_count(&call->in[0]),
-                                             asp_dtypes[call->in[0].dtype].bytes,
-                                             (int)p->plan->ranks));
+    asp_planner_add_work(p, s, work);
     return ASP_OK;
 }
 

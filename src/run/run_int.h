@@ -1,6 +1,7 @@
 // The plan from the inside.  Inside src/run only.  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "comm/comm.h"
 #include "kern/rowprog.h"
 #include "run/run.h"
 
@@ -78,6 +79,8 @@ asp_status asp_planner_assign_storages(asp_planner *p);
 asp_status asp_planner_build_steps(asp_planner *p);
 asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op);
 void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v);
+// The communicator's form of an exchange with this result.
+asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result);
 void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes);
 // rows.c: the nodes from first on that share its group as one step; gives the node behind them.
 asp_status asp_planner_add_group(asp_planner *p, asp_node first, asp_node *out_next);

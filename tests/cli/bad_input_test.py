@@ -66,16 +66,9 @@ class BadInput(Case):
 
     # ---- ranks
 
-    def test_seq_not_divisible(self):
-        self.refused(["train", "--model", "config.json", "--data", "text.txt", "--seq", "63", "--ranks", "2",
-                      "--out", "out"], "--seq 63", "2 ranks", "--seq 62")
-
-    def test_heads_not_divisible(self):
-        self.refused_model(self.config(num_attention_heads=6, num_key_value_heads=2, head_dim=8), "heads", "6", "4",
-                           more=["--ranks", "4"])
-
-    def test_more_ranks_than_heads(self):
-        self.refused_model("config.json", "heads", "4", "8", more=["--ranks", "8"])
+    def test_more_ranks_than_tokens(self):
+        self.refused(["verify", "--model", "config.json", "--data", "text.txt", "--seq", "3", "--ranks", "4"],
+                     "3 tokens", "4 ranks", "3 or fewer")
 
     # ---- data
 

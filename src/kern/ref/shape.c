@@ -88,16 +88,62 @@ void asp_sum_groups_ref(const asp_kcall *k, asp_worker *w)
     }
 }
 
-// Part number k->rank of dim, of ranks equal parts.
+// The rank's part of dim, cut to the items there are: `of` and `length` are the call's sizes.
+static asp_part part_of(const asp_kcall *k, int64_t of, int64_t length)
+{
+    const asp_part_attr *a = k->attr;
+    ASP_CHECK(a->ranks == 1 || k->ranks == a->ranks);
+    asp_part p = asp_part_of(of, a->ranks, a->ranks == 1 ? 0 : k->rank);
+    p.n = asp_max(0, asp_min(p.n, length - p.at));
+    return p;
+}
+
 void asp_shard_slice_ref(const asp_kcall *k, asp_worker *w)
 {
-    const asp_slice_attr *a = k->attr;
+    const asp_part_attr *a = k->attr;
     const asp_tensor *x = &k->in[0], *y = &k->out[0];
-    ASP_CHECK(k->ranks == a->ranks && x->dim[a->dim] == y->dim[a->dim] * a->ranks);
-    const int64_t inner = asp_ref_inner(y, a->dim), n = y->dim[a->dim];
+    const int64_t inner = asp_ref_inner(y, a->dim), room = y->dim[a->dim], n = x->dim[a->dim];
+    const asp_part p = part_of(k, k->size[0] ? k->size[0] : n, n);
     ASP_REF_EACH(i, w, asp_tensor_count(y))
     {
-        int64_t outer = i.at / inner / n, j = i.at / inner % n + k->rank * n;
-        asp_ref_copy(y, i.at, x, (outer * x->dim[a->dim] + j) * inner + i.at % inner);
+        int64_t outer = i.at / inner / room, j = i.at / inner % room;
+        if (j >= p.n && a->fill != INT64_MIN) {
+            asp_ref_put(y, i.at, (double)a->fill);
+            continue;
+        }
+        int64_t from = asp_min(n - 1, p.at + asp_min(j, asp_max(0, p.n - 1)));
+        asp_ref_copy(y, i.at, x, (outer * n + from) * inner + i.at % inner);
+    }
+}
+
+void asp_shard_pad_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_part_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    const int64_t inner = asp_ref_inner(y, a->dim), room = x->dim[a->dim], n = y->dim[a->dim];
+    const asp_part p = part_of(k, k->size[0] ? k->size[0] : n, n);
+    ASP_REF_EACH(i, w, asp_tensor_count(y))
+    {
+        int64_t outer = i.at / inner / n, j = i.at / inner % n - p.at;
+        if (j >= 0 && j < p.n)
+            asp_ref_copy(y, i.at, x, (outer * room + j) * inner + i.at % inner);
+        else
+            asp_ref_put(y, i.at, 0.0);
+    }
+}
+
+void asp_mask_tail_ref(const asp_kcall *k, asp_worker *w)
+{
+    const asp_part_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    const int64_t inner = asp_ref_inner(y, a->dim), room = y->dim[a->dim];
+    const int64_t of = k->size[0] ? k->size[0] : room * a->ranks;
+    const asp_part p = part_of(k, of, k->size[1] ? k->size[1] : of);
+    ASP_REF_EACH(i, w, asp_tensor_count(y))
+    {
+        if (i.at / inner % room < p.n)
+            asp_ref_copy(y, i.at, x, i.at);
+        else
+            asp_ref_put(y, i.at, 0.0);
     }
 }

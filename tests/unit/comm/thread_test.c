@@ -36,10 +36,21 @@ static void bytes_by_hand(void **state)
     assert_int_equal(asp_comm_bytes(ASP_COMM_all_gather, 5, 8, 3, 1), 80);
     assert_int_equal(asp_comm_bytes(ASP_COMM_broadcast, 5, 8, 3, 1), 40);
     assert_int_equal(asp_comm_bytes(ASP_COMM_broadcast, 5, 8, 3, 0), 0);
-    assert_int_equal(asp_comm_work_bytes(ASP_COMM_thread, ASP_COMM_all_to_all, 1 << 20, 4, 2), 0);
-    // One piece of 1 MiB to send, one to receive.
-    assert_int_equal(asp_comm_work_bytes(ASP_COMM_mpi, ASP_COMM_all_to_all, 1 << 20, 4, 4),
-                     2 << 20);
+    asp_ctx cx;
+    asp_ctx_init(&cx);
+    int64_t received, room;
+    // 6 rows to 4 ranks (2, 2, 1, 1), 10 columns gathered (3, 3, 2, 2), of 8 bytes.
+    const asp_tensor x = {.dtype = ASP_F64, .rank = 2, .dim = {6, 3}};
+    const asp_all_to_all a = {.split = 0, .gather = 1, .whole = 10};
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(asp_comm_all_to_all_cost(&cx, ASP_COMM_mpi, &x, &a, 4, r, &received, &room),
+                         ASP_OK);
+        assert_int_equal(received, r < 2 ? 2 * 7 * 8 : 1 * 8 * 8);
+        assert_int_equal(room, 2 * 64); // a piece of 2 x 3 to send, one to receive
+    }
+    assert_int_equal(asp_comm_all_to_all_cost(&cx, ASP_COMM_thread, &x, &a, 4, 0, &received, &room),
+                     ASP_OK);
+    assert_int_equal(room, 0);
     // A block of 1 MiB from each of three peers.
     assert_int_equal(asp_comm_work_bytes(ASP_COMM_mpi, ASP_COMM_all_reduce, 8 << 20, 4, 4),
                      3 << 20);

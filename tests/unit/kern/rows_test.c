@@ -358,10 +358,15 @@ static void moves_by_hand(void **state)
           14, 16)
     MOVES(sum_groups, repeat, ATTR(.dim = 2, .times = 2), TENSOR(t.dtype, 2, 3, 1), 1, 5, 9, 13, 17,
           21)
-    MOVES(shard_slice, slice, ATTR(.dim = 2, .ranks = 2), TENSOR(t.dtype, 2, 3, 1), 1, 3, 5, 7, 9,
+    MOVES(shard_slice, part, ATTR(.dim = 2, .ranks = 2, .fill = INT64_MIN), TENSOR(t.dtype, 2, 3, 1), 1, 3, 5, 7, 9,
           11)
-    MOVES(shard_slice, slice, ATTR(.dim = 0, .ranks = 2), TENSOR(t.dtype, 1, 3, 2), 6, 7, 8, 9, 10,
+    MOVES(shard_slice, part, ATTR(.dim = 0, .ranks = 2, .fill = INT64_MIN), TENSOR(t.dtype, 1, 3, 2), 6, 7, 8, 9, 10,
           11)
+    // The test is rank 1 of 2: of 3 rows it has the last one and a tail.
+    MOVES(shard_slice, part, ATTR(.dim = 1, .ranks = 2, .fill = INT64_MIN),
+          TENSOR(t.dtype, 2, 2, 2), 4, 5, 4, 5, 10, 11, 10, 11)
+    MOVES(shard_slice, part, ATTR(.dim = 1, .ranks = 2, .fill = -7), TENSOR(t.dtype, 2, 2, 2), 4, 5,
+          -7, -7, 10, 11, -7, -7)
     MOVES(sum, sum, ATTR(.dims = {2, {0, 2}}), TENSOR(t.dtype, 3), 14, 22, 30)
     MOVES(sum, sum, ATTR(.dims = {1, {1}}, .keep = true), TENSOR(t.dtype, 2, 1, 2), 6, 9, 24, 27)
 }
@@ -442,10 +447,10 @@ static void random_call(asp_op op, asp_dtype dtype, asp_kcall *k, void *attr)
         k->in[0] = tensor(dtype, 4, op == ASP_OP_repeat ? dims : big);
         k->out[0] = tensor(dtype, 4, op == ASP_OP_repeat ? big : dims);
     } else if (op == ASP_OP_shard_slice) {
-        asp_slice_attr *s = attr;
-        *s = (asp_slice_attr){.dim = pick(4), .ranks = 1 + pick(4)};
-        int64_t big[] = {a, b, c, d};
-        big[s->dim] *= s->ranks;
+        asp_part_attr *s = attr;
+        *s = (asp_part_attr){.dim = pick(4), .ranks = 1 + pick(4), .fill = INT64_MIN};
+        int64_t big[] = {a, b, c, d}, room = big[s->dim];
+        big[s->dim] = room * s->ranks - (room > 1 ? pick(s->ranks) : 0);
         k->ranks = (int)s->ranks, k->rank = (int)pick(s->ranks);
         k->in[0] = tensor(dtype, 4, big);
         k->out[0] = tensor(dtype, 4, dims);
@@ -519,7 +524,7 @@ static void check_row(const asp_kern_row *row)
     union {
         asp_permute_attr permute;
         asp_repeat_attr repeat;
-        asp_slice_attr slice;
+        asp_part_attr part;
         asp_rotary_attr rotary;
         asp_labels_attr labels;
     } attr;

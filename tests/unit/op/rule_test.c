@@ -94,7 +94,7 @@ static void rules_of_functions(void **state)
         {X("x", "f32[B, S, 32]") "%0 : f32[B*S, 32] = view %x {shape = [B*S, 32]}", "abc->(ab)c"},
         {X("x", "f32[B*S, 32]") "%0 : f32[B, S, 1, 32] = view %x {shape = [B, S, 1, 32]}",
          "(ab)c->ab1c"},
-        {X("x", "f32[B, S/2, 1, 4]") "%0 : f32[B*S/2, 4] = view %x {shape = [B*S/2, 4]}",
+        {X("x", "f32[B, ceil(S, 2), 1, 4]") "%0 : f32[B*ceil(S, 2), 4] = view %x {shape = [B*ceil(S, 2), 4]}",
          "ab1c->(ab)c"},
         {X("x", "f32[4, 4]") "%0 : f32[2, 8] = view %x {shape = [2, 8]}", "(ab)c->a(bc)"},
         {X("x", "f32[S, 2, 3]") "%0 : f32[S, 3, 2] = view %x {shape = [S, 3, 2]}", "aBC->aDE"},
@@ -121,7 +121,7 @@ static void rules_of_functions(void **state)
         {X("x", "f32[S, 31]") X("y", "i64[S]") "%0, %1 : f32[], f32[S] = nll %x, %y",
          "a+B,a+->,a+"},
         {X("y", "i64[B, S]") "%0 : i64[B, S] = shift %y", "aB->aB"},
-        {X("x", "f32[B, S]") "%0 : f32[B, S/2] = shard_slice %x {dim = 1, ranks = 2}", "none"},
+        {X("x", "f32[B, S]") "%0 : f32[B, ceil(S, 2)] = shard_slice %x {dim = 1, ranks = 2}", "none"},
     };
     for (size_t i = 0; i < ASP_COUNT_OF(rows); i++)
         assert_string_equal(rule_of(rows[i].body), rows[i].rule);

@@ -17,21 +17,21 @@ static const char sound[] =
     "  %labels : i64[B, S] = input {name = \"labels\", role = \"labels\"}\n"
     "  %positions : i64[S] = iota\n"
     "  %w : f32[31, 16] = param {name = \"w\"}\n"
-    "  %i : i64[B, S/2] = shard_slice %ids {dim = 1, ranks = 2}\n"
-    "  %x : f32[B, S/2, 16] = embedding %i, %w\n"
-    "  %v : f32[B, S/2, 2, 8] = view %x {shape = [B, S/2, 2, 8]}\n"
-    "  %h : f32[B, 2, S/2, 8] = permute %v {perm = [0, 2, 1, 3]}\n"
-    "  %p : i64[S/2] = shard_slice %positions {ranks = 2}\n"
-    "  %q : f32[B, 2, S/2, 8] = rope %h, %p\n"
-    "  %a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2}\n"
+    "  %i : i64[B, ceil(S, 2)] = shard_slice %ids {dim = 1, ranks = 2}\n"
+    "  %x : f32[B, ceil(S, 2), 16] = embedding %i, %w\n"
+    "  %v : f32[B, ceil(S, 2), 2, 8] = view %x {shape = [B, ceil(S, 2), 2, 8]}\n"
+    "  %h : f32[B, 2, ceil(S, 2), 8] = permute %v {perm = [0, 2, 1, 3]}\n"
+    "  %p : i64[ceil(S, 2)] = shard_slice %positions {ranks = 2}\n"
+    "  %q : f32[B, 2, ceil(S, 2), 8] = rope %h, %p\n"
+    "  %a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2, whole = S}\n"
     "  %o, %l : f32[B, 1, S, 8], f32[B, 1, S] = sdpa %a, %a, %a\n"
-    "  %b : f32[B, 2, S/2, 8] = all_to_all %o {split = 2, ranks = 2}\n"
-    "  %t : f32[B, S/2, 2, 8] = permute %b {perm = [0, 2, 1, 3]}\n"
-    "  %y : f32[B*S/2, 16] = view %t {shape = [B*S/2, 16]}\n"
-    "  %z : f32[B*S/2, 31] = linear %y, %w\n"
+    "  %b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, ranks = 2}\n"
+    "  %t : f32[B, ceil(S, 2), 2, 8] = permute %b {perm = [0, 2, 1, 3]}\n"
+    "  %y : f32[B*ceil(S, 2), 16] = view %t {shape = [B*ceil(S, 2), 16]}\n"
+    "  %z : f32[B*ceil(S, 2), 31] = linear %y, %w\n"
     "  %next : i64[B, S] = shift %labels\n"
-    "  %n : i64[B, S/2] = shard_slice %next {dim = 1, ranks = 2}\n"
-    "  %m : i64[B*S/2] = view %n {shape = [B*S/2]}\n"
+    "  %n : i64[B, ceil(S, 2)] = shard_slice %next {dim = 1, ranks = 2, fill = -100}\n"
+    "  %m : i64[B*ceil(S, 2)] = view %n {shape = [B*ceil(S, 2)]}\n"
     "  %s : f32[] = cross_entropy %z, %m {reduction = \"sum\"}\n"
     "  %r : f32[] = all_reduce %s\n"
     "  %c : i64[] = count_valid %next\n"
@@ -47,29 +47,29 @@ typedef struct fault {
 
 static const fault faults[] = {
     // attention on the local tokens alone
-    {"%a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2}\n"
+    {"%a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2, whole = S}\n"
      "  %o, %l : f32[B, 1, S, 8], f32[B, 1, S] = sdpa %a, %a, %a\n"
-     "  %b : f32[B, 2, S/2, 8] = all_to_all %o {split = 2, ranks = 2}\n",
-     "%a : f32[B, 2, S/2, 8] = neg %q\n  %b, %l : f32[B, 2, S/2, 8], f32[B, 2, S/2] = sdpa %a, %a, "
+     "  %b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, ranks = 2}\n",
+     "%a : f32[B, 2, ceil(S, 2), 8] = neg %q\n  %b, %l : f32[B, 2, ceil(S, 2), 8], f32[B, 2, ceil(S, 2)] = sdpa %a, %a, "
      "%a\n",
      "sdpa: operand 0 is split in dimension 2, which the op needs whole"},
     // the head width exchanged in place of the heads
-    {"%a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2}\n"
+    {"%a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2, whole = S}\n"
      "  %o, %l : f32[B, 1, S, 8], f32[B, 1, S] = sdpa %a, %a, %a\n"
-     "  %b : f32[B, 2, S/2, 8] = all_to_all %o {split = 2, ranks = 2}\n",
-     "%a : f32[B, 2, S, 4] = all_to_all %q {split = 3, gather = 2, ranks = 2}\n"
+     "  %b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, ranks = 2}\n",
+     "%a : f32[B, 2, S, 4] = all_to_all %q {split = 3, gather = 2, ranks = 2, whole = S}\n"
      "  %o, %l : f32[B, 2, S, 4], f32[B, 2, S] = sdpa %a, %a, %a\n"
-     "  %b : f32[B, 2, S/2, 8] = all_to_all %o {split = 2, gather = 3, ranks = 2}\n",
+     "  %b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, gather = 3, ranks = 2}\n",
      "sdpa: operand 0 is split in dimension 3, which the op needs whole"},
     // the result not exchanged back, read as if it were
-    {"%b : f32[B, 2, S/2, 8] = all_to_all %o {split = 2, ranks = 2}\n",
-     "%b : f32[B, 2, S/2, 8] = view %o {shape = [B, 2, S/2, 8]}\n", "view: "},
+    {"%b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, ranks = 2}\n",
+     "%b : f32[B, 2, ceil(S, 2), 8] = view %o {shape = [B, 2, ceil(S, 2), 8]}\n", "view: "},
     // positions counted from 0 on every rank
-    {"%p : i64[S/2] = shard_slice %positions {ranks = 2}", "%p : i64[S/2] = iota",
-     "iota: dimension 0 of i64[S/2] is a rank's part, but is not split"},
+    {"%p : i64[ceil(S, 2)] = shard_slice %positions {ranks = 2}", "%p : i64[ceil(S, 2)] = iota",
+     "iota: dimension 0 of i64[ceil(S, 2)] is a rank's part, but is not split"},
     // labels shifted after they were sliced
-    {"%n : i64[B, S/2] = shard_slice %next {dim = 1, ranks = 2}",
-     "%k : i64[B, S/2] = shard_slice %labels {dim = 1, ranks = 2}\n  %n : i64[B, S/2] = shift %k",
+    {"%n : i64[B, ceil(S, 2)] = shard_slice %next {dim = 1, ranks = 2, fill = -100}",
+     "%k : i64[B, ceil(S, 2)] = shard_slice %labels {dim = 1, ranks = 2}\n  %n : i64[B, ceil(S, 2)] = shift %k",
      "shift: operand 0 is split in dimension 1, which the op needs whole"},
     // a mean of means
     {"{reduction = \"sum\"}", "{reduction = \"mean\"}",
@@ -85,16 +85,27 @@ static const fault faults[] = {
     {"count_valid %next", "count_valid %n",
      "cast: operand 0 is a partial sum that was not all-reduced"},
     // batch rows with the labels of token rows
-    {"%n : i64[B, S/2] = shard_slice %next {dim = 1, ranks = 2}\n"
-     "  %m : i64[B*S/2] = view %n {shape = [B*S/2]}\n",
+    {"%n : i64[B, ceil(S, 2)] = shard_slice %next {dim = 1, ranks = 2, fill = -100}\n"
+     "  %m : i64[B*ceil(S, 2)] = view %n {shape = [B*ceil(S, 2)]}\n",
      "%n : i64[B*S] = view %next {shape = [B*S]}\n"
-     "  %m : i64[B*S/2] = shard_slice %n {ranks = 2}\n",
-     "operands 0 and 1 are split along different axes"},
-    {"shard_slice %next {dim = 1, ranks = 2}", "shard_slice %next {dim = 1, ranks = 4}", "S/4"},
-    {"%y : f32[B*S/2, 16] = view %t {shape = [B*S/2, 16]}",
-     "%e : f32[B, 16, S/2] = view %t {shape = [B, 16, S/2]}\n"
-     "  %y : f32[B*S/2, 16] = view %e {shape = [B*S/2, 16]}",
+     "  %m : i64[B*ceil(S, 2)] = shard_slice %n {ranks = 2}\n",
+     "shard_slice: result %m is written as i64[B*ceil(S, 2)] but is i64[ceil(B*S, 2)]"},
+    {"shard_slice %next {dim = 1, ranks = 2", "shard_slice %next {dim = 1, ranks = 4", "ceil(S, 4)"},
+    {"%y : f32[B*ceil(S, 2), 16] = view %t {shape = [B*ceil(S, 2), 16]}",
+     "%e : f32[B, 16, ceil(S, 2)] = view %t {shape = [B, 16, ceil(S, 2)]}\n"
+     "  %y : f32[B*ceil(S, 2), 16] = view %e {shape = [B*ceil(S, 2), 16]}",
      "view: operand 0 is split in dimension 1, which the op needs whole"},
+    // the tail's labels counted, or another number than the loss ignores
+    {", fill = -100}", "}", "cross_entropy: it sums what parts shorter than others leave"},
+    {", fill = -100}", ", fill = 0}", "cross_entropy: it sums what parts shorter than others leave"},
+    // the gathered sequence with the tails inside
+    {"%a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2, whole = S}\n"
+     "  %o, %l : f32[B, 1, S, 8], f32[B, 1, S] = sdpa %a, %a, %a\n"
+     "  %b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, ranks = 2}\n",
+     "%a : f32[B, 1, 2*ceil(S, 2), 8] = all_to_all %q {split = 1, gather = 2, ranks = 2}\n"
+     "  %o, %l : f32[B, 1, 2*ceil(S, 2), 8], f32[B, 1, 2*ceil(S, 2)] = sdpa %a, %a, %a\n"
+     "  %b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, ranks = 2}\n",
+     "all_to_all: it gathers 2*ceil(S, 2) of S"},
     {"graph g ranks 2", "graph g", "graph g is of 1 ranks, not of 2"},
 };
 

@@ -1,6 +1,7 @@
 // Split programs against one device, in numbers: every rank's joint graph runs on the f64 reference
 // kernels, all ranks in step in one thread, exchanges written down here.  Loss of every rank and
 // the summed gradients must be those of one rank.  SPDX-License-Identifier: Apache-2.0
+#include "base/part.h"
 #include "kern/kern.h"
 #include "pass/pass.h"
 #include "unit/pass/llama.h"
@@ -80,15 +81,20 @@ static int64_t ravel(const asp_tensor *t, const int64_t *at)
 static void all_to_all(const machine *m, const asp_node_info *info)
 {
     const asp_a2a_attr *a = info->attr;
+    const int64_t n = m->val[0][info->in[0].i].dim[a->split];
     for (int r = 0; r < m->ranks; r++) {
         asp_tensor *y = &m->val[r][info->first.i];
+        const asp_part mine = asp_part_of(n, m->ranks, r);
         for (int64_t i = 0; i < asp_tensor_count(y); i++) {
-            int64_t at[ASP_MAX_RANK], part = m->val[0][info->in[0].i].dim[a->gather];
+            int64_t at[ASP_MAX_RANK], owner = 0;
             unravel(y, i, at);
-            const asp_tensor *x = &m->val[at[a->gather] / part][info->in[0].i];
-            at[a->gather] %= part;
-            at[a->split] += r * y->dim[a->split];
-            ((double *)y->data)[i] = ((double *)x->data)[ravel(x, at)];
+            const bool tail = at[a->split] >= mine.n;
+            if (tail) at[a->split] = mine.n - 1;
+            while (asp_part_of(y->dim[a->gather], m->ranks, owner + 1).at <= at[a->gather]) owner++;
+            const asp_tensor *x = &m->val[owner][info->in[0].i];
+            at[a->gather] -= asp_part_of(y->dim[a->gather], m->ranks, owner).at;
+            at[a->split] += mine.at;
+            ((double *)y->data)[i] = tail && (a->zero || mine.n == 0) ? 0 : ((double *)x->data)[ravel(x, at)];
         }
     }
 }
@@ -120,12 +126,18 @@ static void run_kernel(const machine *m, const asp_node_info *info, int r)
 {
     const asp_kern_row *row = asp_kern_ref(info->op);
     if (!row) fail_msg("no kernel for %s", asp_ops[info->op].name);
+    int n_sizes = 0;
     kernel_call c = {.fn = row->fn,
                      .k = {.attr = info->attr,
                            .n_in = (int)info->n_in,
                            .n_out = (int)info->n_out,
                            .rank = r,
                            .ranks = m->ranks}};
+    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++)
+        if (f->kind == ASP_KIND_size) {
+            const asp_size *size = (const void *)((const char *)info->attr + f->offset);
+            assert_int_equal(asp_size_eval(m->g, *size, &m->env, &c.k.size[n_sizes++]), ASP_OK);
+        }
     for (uint32_t i = 0; i < info->n_in; i++) c.k.in[i] = m->val[r][info->in[i].i];
     for (uint32_t i = 0; i < info->n_out; i++) c.k.out[i] = m->val[r][info->first.i + i];
     c.k.work_bytes = row->work ? row->work(&c.k, 1) : 0;

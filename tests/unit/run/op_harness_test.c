@@ -121,6 +121,11 @@ static const sample sample_cross_entropy = {
 static const sample sample_all_to_all = {
     P("x", "2, 3, 4") "%y : f64[2, 3, 4] = all_to_all %x {split = 0, gather = 1}\n", "2, 3, 4",
     "0, 1, 2"};
+static const sample sample_shard_slice = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = shard_slice %x {dim = 1}\n", "2, 3, 4", "0, 1, 2"};
+static const sample sample_mask_tail = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = mask_tail %x {dim = 1, of = 3, length = 2}\n",
+    "2, 3, 4", "0, 1, 2"};
 static const sample sample_all_reduce = UNARY("all_reduce", "");
 
 static const struct {

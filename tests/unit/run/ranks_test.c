@@ -5,6 +5,7 @@
 #include <math.h>
 
 static const int64_t rank_counts[] = {2, 4, 8};
+static const int64_t odd_counts[] = {2, 3, 5, 7, 11};
 
 static tiny eight_heads(asp_dtype dtype)
 {
@@ -16,13 +17,14 @@ static tiny eight_heads(asp_dtype dtype)
     return t;
 }
 
-static void compare_ranks(const tiny *model, double loss_bound, double gradient_bound)
+static void compare_at(const tiny *model, const int64_t *counts, size_t n_counts, double loss_bound,
+                       double gradient_bound)
 {
     tiny t = *model;
     t.ranks = 1;
     tiny_result one = tiny_run(&t, -1, 0);
-    for (size_t i = 0; i < ASP_COUNT_OF(rank_counts); i++) {
-        t.ranks = rank_counts[i];
+    for (size_t i = 0; i < n_counts; i++) {
+        t.ranks = counts[i];
         tiny_result many = tiny_run(&t, -1, 0);
         double loss = fabs(one.loss - many.loss) / fmax(fabs(one.loss), 1e-300),
                gradients = tiny_gradient_error(&one, &many);
@@ -35,6 +37,11 @@ static void compare_ranks(const tiny *model, double loss_bound, double gradient_
         tiny_free(&many);
     }
     tiny_free(&one);
+}
+
+static void compare_ranks(const tiny *model, double loss_bound, double gradient_bound)
+{
+    compare_at(model, rank_counts, ASP_COUNT_OF(rank_counts), loss_bound, gradient_bound);
 }
 
 static void ranks_agree_with_one_device(asp_dtype dtype, double loss_bound, double gradient_bound)
@@ -62,6 +69,27 @@ static void ranks_agree_in_f64(void **state)
 {
     (void)state;
     ranks_agree_with_one_device(ASP_F64, 1e-12, 1e-11);
+}
+
+// Neither tokens nor heads divide; more ranks than heads; ranks with one token; labels that leave
+// shards empty.
+static void any_sizes_agree(void **state)
+{
+    static const int64_t heads[][2] = {{8, 8}, {8, 2}, {6, 3}, {6, 1}, {4, 4}}, seq[] = {11, 67};
+    static const char *const labels[] = {"", "empty-shard"};
+    (void)state;
+    for (size_t h = 0; h < ASP_COUNT_OF(heads); h++)
+        for (size_t s = 0; s < ASP_COUNT_OF(seq); s++) {
+            tiny t = eight_heads(ASP_F64);
+            t.heads = heads[h][0];
+            t.kv_heads = heads[h][1];
+            t.hidden = 4 * t.heads;
+            t.batch = 1 + (int64_t)s;
+            t.seq = seq[s];
+            if (*labels[s]) t.labels = labels[s];
+            t.quick = h + s > 0;
+            compare_at(&t, odd_counts, ASP_COUNT_OF(odd_counts), 1e-12, 1e-11);
+        }
 }
 
 // A shard without a label that counts adds exact zeros; none at all gives no loss (0 / 0).
@@ -96,6 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_agree_in_f32),
         cmocka_unit_test(ranks_agree_in_f64),
+        cmocka_unit_test(any_sizes_agree),
         cmocka_unit_test(shards_without_labels_add_nothing),
         cmocka_unit_test(one_rank_is_the_program_without_the_passes),
     };
