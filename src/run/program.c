@@ -133,16 +133,10 @@ void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes)
 // Kernels, beside row programs, that may write their result over the operand of the same shape.
 static int overwrites(asp_op op)
 {
-<<<<<<< HEAD
     if (op == ASP_OP_softmax_grad || op == ASP_OP_log_softmax_grad) return 1;
     bool first = op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
-                 op == ASP_OP_softmax || op == ASP_OP_log_softmax;
+                 op == ASP_OP_softmax || op == ASP_OP_log_softmax || op == ASP_OP_mask_tail;
     return first ? 0 : -1;
-=======
-    return op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
-                   op == ASP_OP_mask_tail
-               ? 0
-               : -1;
 }
 
 asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result)
@@ -169,7 +163,6 @@ static asp_status exchange_work(asp_planner *p, asp_op op, const asp_kcall *call
         asp_comm_work_bytes(p->plan->options.backend, ASP_COMM_all_reduce, asp_tensor_count(x),
                             asp_dtypes[x->dtype].bytes, (int)p->plan->ranks);
     return ASP_OK;
->>>>>>> 782147a (Any sequence, any heads, any number of ranks: parts that differ by one, exchanged exactly, tails in no sum)
 }
 
 static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)

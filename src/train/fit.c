@@ -111,34 +111,6 @@ asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_
     double start = asp_seconds();
     asp_compile_options c = asp_train_compile_options(o, o->seq);
     if (c.seq == 0)
-            return asp_fail(cx, ASP_ERR_LIMIT,
-                            "--memory is too little for any sequence; give more memory, more ranks "
-                            "or --ac layer");
-    }
-    asp_plan *plan;
-    ASP_TRY(asp_compile_plan(cx, joint, &c, NULL, &plan));
-    if (o->memory > 0 && asp_plan_get_report(plan)->rank_bytes > o->memory) {
-        asp_status s = refuse(cx, joint, &c, o, plan);
-        asp_plan_destroy(plan);
-        return s;
-    }
-    *out_plan = plan;
-    *out_seq = c.seq;
-    return ASP_OK;
-}
-
-asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
-                          asp_plan **out_plan, int64_t *out_seq, double *out_compile_ms)
-{
-    double start = asp_seconds();
-    asp_compile_options c = asp_train_compile_options(o, o->seq);
-    if (o->seq > 0 && o->seq % o->ranks)
-        return asp_fail(
-            cx, ASP_ERR_USAGE,
-            "--seq %lld does not divide over %lld ranks; use --seq %lld, or fewer ranks",
-            (long long)o->seq, (long long)o->ranks,
-            (long long)asp_max(o->seq / o->ranks, 1) * (long long)o->ranks);
-    if (c.seq == 0)
         c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
     asp_graph *joint;
     ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
