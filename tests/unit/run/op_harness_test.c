@@ -83,6 +83,69 @@ static const sample sample_repeat = {
 static const sample sample_sum_groups = {
     P("x", "2, 6, 3") "%y : f64[2, 2, 3] = sum_groups %x {dim = 1, times = 3}\n", "2, 2, 3",
     "0, 1, 2"};
+static const sample sample_slice = {
+    P("x", "2, 5, 3") "%y : f64[2, 2, 3] = slice %x {dim = 1, start = 2, end = 4}\n", "2, 2, 3",
+    "0, 1, 2"};
+static const sample sample_select = {
+    P("x", "2, 5, 3") "%y : f64[2, 3] = select %x {dim = 1, at = 3}\n", "2, 3", "0, 1"};
+static const sample sample_pad = {
+    P("x", "2, 3, 2") "%y : f64[2, 6, 2] = pad %x {dim = 1, left = 1, right = 2, value = 0.5}\n",
+    "2, 6, 2", "0, 1, 2"};
+static const sample sample_cat = {
+    P("a", "2, 1, 3") P("b", "2, 4, 3")
+        P("d", "2, 2, 3") "%y : f64[2, 7, 3] = cat %a, %b, %d {dim = 1}\n",
+    "2, 7, 3", "0, 1, 2"};
+static const sample sample_stack = {
+    P("a", "2, 3") P("b", "2, 3") "%y : f64[2, 2, 3] = stack %a, %b {dim = 1}\n", "2, 2, 3",
+    "0, 1, 2"};
+static const sample sample_split = {
+    P("x", "2, 6, 2") "%p, %q, %r : f64[2, 2, 2], f64[2, 2, 2], f64[2, 2, 2] = split %x {dim = 1, "
+                      "parts = 3}\n%y : f64[2, 2, 2] = mul %p, %r\n",
+    "2, 2, 2", "0, 1, 2"};
+static const sample sample_split_sizes = {
+    P("x",
+      "2, 6") "%p, %q, %r : f64[2, 3], f64[2, 1], f64[2, 2] = split_sizes %x {dim = 1, sizes = "
+              "[3, 1, 2]}\n%y : f64[2, 3] = mul %p, %q\n",
+    "2, 3", "0, 1"};
+static const sample sample_unbind = {
+    P("x", "2, 2, 3") "%p, %q : f64[2, 3], f64[2, 3] = unbind %x {dim = 1}\n"
+                      "%y : f64[2, 3] = div %p, %q\n",
+    "2, 3", "0, 1"};
+static const sample sample_flip = {P("x", "2, 3, 2") "%y : f64[2, 3, 2] = flip %x {dim = 1}\n",
+                                   "2, 3, 2", "0, 1, 2"};
+static const sample sample_roll = {
+    P("x", "2, 5, 2") "%y : f64[2, 5, 2] = roll %x {dim = 1, by = -7}\n", "2, 5, 2", "0, 1, 2"};
+static const sample sample_shift = {
+    P("x", "2, 5, 2") "%y : f64[2, 5, 2] = shift %x {by = -2, fill = 3, dim = 1}\n", "2, 5, 2",
+    "0, 1, 2"};
+static const sample sample_diff = {
+    P("x", "2, 3") P("p", "2, 1") "%y : f64[2, 3] = diff %x, %p {dim = 1}\n", "2, 3", "0, 1"};
+static const sample sample_triangle = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = triangle %x {diagonal = 1}\n", "2, 3, 4", "0, 1, 2"};
+static const sample sample_gather = {
+    IDS("ids", "2, 4, 3") P("x", "2, 5, 3") "%y : f64[2, 4, 3] = gather %x, %ids {dim = 1}\n",
+    "2, 4, 3", "0, 1, 2"};
+static const sample sample_scatter = {
+    IDS("ids", "3, 4") P("x", "3, 5")
+        P("s", "3, 4") "%y : f64[3, 5] = scatter %x, %ids, %s {dim = 1}\n",
+    "3, 5", "0, 1"};
+static const sample sample_scatter_add = {
+    IDS("ids", "2, 7, 3")
+        P("x", "2, 7, 3") "%y : f64[2, 5, 3] = scatter_add %ids, %x {dim = 1, size = 5}\n",
+    "2, 5, 3", "0, 1, 2"};
+static const sample sample_index_select = {
+    IDS("ids", "2, 4") P("x", "2, 5, 3") "%y : f64[2, 2, 4, 3] = index_select %x, %ids {dim = 1}\n",
+    "2, 2, 4, 3", "0, 1, 2, 3"};
+static const sample sample_index_add = {
+    IDS("ids", "2, 4")
+        P("x", "2, 2, 4, 3") "%y : f64[2, 5, 3] = index_add %ids, %x {dim = 1, size = 5}\n",
+    "2, 5, 3", "0, 1, 2"};
+static const sample sample_topk = {
+    P("x", "2, 5, 3") "%y, %i : f64[2, 2, 3], i64[2, 2, 3] = topk %x {dim = 1, k = 2}\n", "2, 2, 3",
+    "0, 1, 2"};
+static const sample sample_sort = {
+    P("x", "2, 5") "%y, %i : f64[2, 5], i64[2, 5] = sort %x {dim = 1, descending = true}\n", "2, 5",
+    "0, 1"};
 static const sample sample_gemm_nt = {
     P("x", "2, 3, 5") P("w", "4, 5") "%y : f64[2, 3, 4] = gemm_nt %x, %w\n", "2, 3, 4", "0, 1, 2"};
 static const sample sample_gemm_nn = {
