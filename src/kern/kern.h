@@ -25,7 +25,8 @@ typedef struct asp_kcall {
     // where there are none.
     const int64_t *sizes;
     int n_in, n_out;
-    int rank, ranks; // of this process or thread in its sequence-parallel group; 0 of 1 alone
+    int rank, ranks;     // of this process or thread in its sequence-parallel group; 0 of 1 alone
+    uint64_t seed, step; // what random ops draw from (with their attribute site)
     asp_tensor in[ASP_MAX_OPERANDS];
     asp_tensor out[ASP_MAX_OPERANDS];
     void *work; // work_bytes of scratch, 64-byte aligned, contents undefined

@@ -165,6 +165,42 @@ static const sample sample_sdpa = {
         "v",
         "2, 2, 5, 2") "%y, %lse : f64[2, 4, 5, 2], f64[2, 4, 5] = sdpa %q, %k, %v {scale = 0.7}\n",
     "2, 4, 5, 2", "0, 1, 2, 3"};
+// Masks, cap, bias, sinks, slopes, dropout of sdpa; the ids of 5 tokens are 2, 0, 3, 1, 4.
+#define QKV P("q", "2, 4, 5, 3") P("k", "2, 2, 5, 3") P("v", "2, 2, 5, 2")
+#define SDPA(more, operands, attr)                                                     \
+    {                                                                                  \
+        QKV more "%y, %lse : f64[2, 4, 5, 2], f64[2, 4, 5] = sdpa %q, %k, %v" operands \
+                 " {scale = 0.7, " attr "}\n",                                         \
+            "2, 4, 5, 2", "0, 1, 2, 3"                                                 \
+    }
+static const sample sdpa_variants[] = {
+    SDPA("", "", "causal = false"),
+    SDPA("", "", "mask = \"q - k <= 1\""),
+    SDPA("", "", "mask = \"k <= 1 | q/2 == k/2\", causal = false"),
+    SDPA(IDS("t", "2, 5"), ", %t", "mask = \"T0[q] <= T0[k]\", causal = false"),
+    SDPA(IDS("t", "5"), ", %t", "mask = \"T0[k] <= 1\""), // the first query sees nothing
+    SDPA(IDS("t", "5"), ", %t", "mask = \"T0[k] <= 1\", empty = \"mean\""),
+    SDPA("", "", "softcap = 1.5"),
+    SDPA(P("bias", "2, 4, 5, 5"), ", %bias", "bias = true, causal = false, softcap = 2"),
+    SDPA(P("bias", "1, 4, 1, 5"), ", %bias", "bias = true"),
+    SDPA(P("bias", "5, 5"), ", %bias", "bias = true, mask = \"q - k <= 2\""),
+    SDPA(P("sinks", "4"), ", %sinks", "sinks = true, mask = \"q - k <= 2\""),
+    SDPA("%m : f64[4] = constant {value = 0.3}\n", ", %m", "alibi = \"relative\""),
+    SDPA("%m : f64[4] = constant {value = 0.3}\n", ", %m", "alibi = \"distance\", causal = false"),
+    SDPA("", "", "dropout = 0.4, site = 7"),
+    SDPA(IDS("t", "2, 5") P("bias", "1, 4, 5, 5") P("sinks", "4"), ", %t, %bias, %sinks",
+         "mask = \"T0[q] <= T0[k] + 2\", bias = true, sinks = true, softcap = 3, dropout = 0.3"),
+};
+// A cross attention whose causal mask starts at the first key, as in PyTorch.
+static const sample sdpa_cross[] = {
+    {P("q", "1, 2, 3, 3") P("k", "1, 2, 5, 3") P(
+         "v",
+         "1, 2, 5, 2") "%y, %lse : f64[1, 2, 3, 2], f64[1, 2, 3] = sdpa %q, %k, %v {scale = 0.7}\n",
+     "1, 2, 3, 2", "0, 1, 2, 3"},
+    {P("q", "1, 2, 5, 3") P("k", "1, 2, 3, 3")
+         P("v", "1, 2, 3, 2") "%y, %lse : f64[1, 2, 5, 2], f64[1, 2, 5] = sdpa %q, %k, %v {mask = "
+                              "\"q - k <= 1\"}\n",
+     "1, 2, 5, 2", "0, 1, 2, 3"}};
 static const sample sample_nll = {
     IDS("ids", "2, 4")
         P("x", "2, 4, 5") "%y, %lse : f64[], f64[2, 4] = nll %x, %ids {ignore = 1}\n",
@@ -284,20 +320,34 @@ static asp_status one_rank(void *arg, asp_comm *comm, asp_ctx *cx)
     return ASP_OK;
 }
 
+static void meets_finite_differences(const char *op, const sample *s)
+{
+    asp_ctx cx;
+    asp_ctx_init(&cx);
+    job j = {op, s};
+    if (asp_ranks_run(&cx, ASP_COMM_thread, 1, one_rank, &j) < 0)
+        fail_msg("%s: %s", op, cx.message);
+}
+
 static void every_derivative_meets_finite_differences(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ASP_COUNT_OF(samples); i++) {
-        asp_ctx cx;
-        asp_ctx_init(&cx);
-        job j = {samples[i].op, samples[i].s};
-        if (asp_ranks_run(&cx, ASP_COMM_thread, 1, one_rank, &j) < 0)
-            fail_msg("%s: %s", samples[i].op, cx.message);
-    }
+    for (size_t i = 0; i < ASP_COUNT_OF(samples); i++)
+        meets_finite_differences(samples[i].op, samples[i].s);
+}
+
+static void attention_in_all_its_forms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ASP_COUNT_OF(sdpa_variants); i++)
+        meets_finite_differences(sdpa_variants[i].nodes, &sdpa_variants[i]);
+    for (size_t i = 0; i < ASP_COUNT_OF(sdpa_cross); i++)
+        meets_finite_differences(sdpa_cross[i].nodes, &sdpa_cross[i]);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_derivative_meets_finite_differences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_derivative_meets_finite_differences),
+                                       cmocka_unit_test(attention_in_all_its_forms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
