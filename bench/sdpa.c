@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "kern/kern.h"
 #include "kern/probe.h"
+#include "op/attention.h"
 
 #include <stdlib.h>
 
@@ -54,7 +55,7 @@ static void job_init(job *j, asp_op op, int threads)
 
 static void bench_shape(asp_team *team, int64_t heads, int64_t s, int64_t d, int rounds)
 {
-    const asp_sdpa_attr attr = {.scale = 0.125, .causal = true};
+    const asp_sdpa_attr attr = asp_sdpa_attr_of(0.125, true);
     const int threads = asp_team_size(team);
     double probe[MOST_ROUNDS], fwd[MOST_ROUNDS], bwd[MOST_ROUNDS];
     asp_tensor t[9];

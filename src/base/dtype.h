@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define ASP_MAX_RANK 6      // dimensions of a tensor
-#define ASP_MAX_OPERANDS 12 // inputs or results of one op
+#define ASP_MAX_OPERANDS 16 // inputs or results of one op
 
 // name in graph text, bytes, is floating point, name in safetensors
 #define ASP_DTYPES(X)             \

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cost/cost.h"
 #include "kern/probe.h"
+#include "op/attention.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static asp_status attention_rate(asp_ctx *cx, float *x, double *out_gflops)
 {
     const int64_t s = 2048, d = 64;
     double seconds;
-    asp_sdpa_attr attr = {.scale = 0.125, .causal = true};
+    asp_sdpa_attr attr = asp_sdpa_attr_of(0.125, true);
     asp_kcall c = {.attr = &attr, .n_in = 3, .n_out = 2, .ranks = 1};
     for (int i = 0; i < 3; i++) c.in[i] = (asp_tensor){x + i * s * d, ASP_F32, 4, {1, 1, s, d}};
     c.out[0] = (asp_tensor){x + 3 * s * d, ASP_F32, 4, {1, 1, s, d}};

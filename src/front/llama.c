@@ -2,6 +2,7 @@
 // (contract), io/hfconfig.h (sizes and names), op/op.h (the builder).  SPDX-License-Identifier:
 // Apache-2.0
 #include "front/front.h"
+#include "op/attention.h"
 
 #include <math.h>
 
@@ -77,7 +78,7 @@ static asp_val attention(llama *m, int64_t layer, asp_val x)
     asp_val wv = layer_parameter(m, layer, "self_attn.v_proj", false, kv_width, c->hidden);
     asp_val v = to_heads(m, ASP_B2(&m->b, linear, NULL, x, wv), c->kv_heads);
     m->b.loc = asp_printf(&m->g->arena, "layers.%lld.self_attn", (long long)layer);
-    asp_sdpa_attr a = {.scale = 1.0 / sqrt((double)c->head_dim), .causal = true};
+    asp_sdpa_attr a = asp_sdpa_attr_of(1.0 / sqrt((double)c->head_dim), true);
     asp_val out = ASP_B3(&m->b, sdpa, &a, q, k, v);
     out = asp_build_permute(&m->b, out, 4, (const int64_t[]){0, 2, 1, 3});
     asp_type flat = {.rank = 3, .dim = {m->B, m->S, asp_size_num(m->g, width)}};

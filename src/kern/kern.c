@@ -66,9 +66,33 @@ const asp_kern_row *asp_kern_choose(asp_op op, asp_dtype dtype)
     return asp_kern_choose_at(op, dtype, asp_isa_best());
 }
 
+// What type inference could not see while sizes were symbols.
+static asp_status check_sizes(asp_ctx *cx, asp_op op, const asp_kcall *k)
+{
+    if (op == ASP_OP_slice) {
+        const int64_t dim = ((const asp_range_attr *)k->attr)->dim, n = k->in[0].dim[dim];
+        if (k->sizes[0] < 0 || k->sizes[1] > n)
+            return asp_fail(
+                cx, ASP_ERR_SHAPE, "elements %lld to %lld of dimension %lld, which has %lld",
+                (long long)k->sizes[0], (long long)k->sizes[1], (long long)dim, (long long)n);
+    }
+    if (op == ASP_OP_pad && (k->sizes[0] < 0 || k->sizes[1] < 0))
+        return asp_fail(cx, ASP_ERR_SHAPE,
+                        "%lld elements before and %lld behind; none may be negative",
+                        (long long)k->sizes[0], (long long)k->sizes[1]);
+    if (op == ASP_OP_topk) {
+        const asp_topk_attr *a = k->attr;
+        if (a->k > k->in[0].dim[a->dim])
+            return asp_fail(cx, ASP_ERR_SHAPE, "the %lld largest of %lld elements", (long long)a->k,
+                            (long long)k->in[0].dim[a->dim]);
+    }
+    return ASP_OK;
+}
+
 asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
                             const char *gemm_provider, int n_threads, asp_kcall *call)
 {
+    ASP_TRY(check_sizes(cx, row->op, call));
     if (asp_ops[row->op].cost == ASP_COST_GEMM && !row->is_ref) {
         asp_gemm_plan *plan = ASP_NEW(a, asp_gemm_plan);
         ASP_TRY(asp_gemm_prepare(cx, gemm_provider, row->op, call, plan));

@@ -7,6 +7,8 @@
 #include "base/team.h"
 #include "ir/ir.h"
 
+#include <stdatomic.h>
+
 // A contiguous, row-major array.  data is 64-byte aligned.
 typedef struct asp_tensor {
     void *data; // borrowed from the rank's arena
@@ -15,22 +17,38 @@ typedef struct asp_tensor {
     int64_t dim[ASP_MAX_RANK];
 } asp_tensor;
 
-#define ASP_KCALL_SIZES 4
-
 // One call of an op: operands in the order of the graph node, its typed attributes (ir/attr.def),
 // scratch memory.
 typedef struct asp_kcall {
     const void *attr; // asp_<op>_attr of the op, or NULL; borrowed
-    int64_t size[ASP_KCALL_SIZES]; // the attributes of kind size, in order: what they are now
+    // Values of the attributes that are symbolic sizes, in the order of attr.def; borrowed.  NULL
+    // where there are none.
+    const int64_t *sizes;
     int n_in, n_out;
-    int rank, ranks; // of this process or thread in its sequence-parallel group; 0 of 1 alone
+    int rank, ranks;     // of this process or thread in its sequence-parallel group; 0 of 1 alone
+    uint64_t seed, step; // what random ops draw from (with their attribute site)
     asp_tensor in[ASP_MAX_OPERANDS];
     asp_tensor out[ASP_MAX_OPERANDS];
     void *work; // work_bytes of scratch, 64-byte aligned, contents undefined
     int64_t work_bytes;
     const void
         *plan; // what the kernel's prepare made (a GEMM provider's primitive), or NULL; borrowed
+    // Set by asp_kcall_bad_index, looked at by the executor; NULL: nobody asks.  Borrowed.
+    atomic_int *bad_index;
 } asp_kcall;
+
+// An index that the data of an operand holds lies outside of what it indexes.  The kernel reads and
+// writes nothing for it and goes on; the step fails.
+static inline void asp_kcall_bad_index(const asp_kcall *k)
+{
+    if (k->bad_index) atomic_store_explicit(k->bad_index, 1, memory_order_relaxed);
+}
+static inline bool asp_kcall_index(const asp_kcall *k, int64_t i, int64_t n)
+{
+    if (i >= 0 && i < n) return true;
+    asp_kcall_bad_index(k);
+    return false;
+}
 
 // Every thread of the team calls the kernel with the same call.  It claims chunks with
 // asp_team_next or splits by w->thread, and its results must not depend on the number of threads.
@@ -73,9 +91,13 @@ const asp_kern_row *asp_kern_ref(asp_op op);
 const asp_kern_row *asp_kern_rows(int *out_n);
 
 // Completes a call whose shapes and attributes stand (data pointers need not): sets plan (on the
-// arena, for GEMM) and work_bytes.  gemm_provider: kern/gemm.h; NULL is the best there is.
+// arena, for GEMM) and work_bytes.  gemm_provider: kern/gemm.h; NULL is the best there is.  Fails
+// where sizes, now that they are numbers, do not fit: a slice that ends behind its operand.
 asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
                             const char *gemm_provider, int n_threads, asp_kcall *call);
+
+// Value number i of the attributes that are sizes; 0 where none is known.
+static inline int64_t asp_size_at(const asp_kcall *k, int i) { return k->sizes ? k->sizes[i] : 0; }
 
 static inline int64_t asp_tensor_count(const asp_tensor *t)
 {

@@ -2,34 +2,7 @@
 // and the two sums that undo such moves.  All are bound by memory: copies of contiguous runs,
 // claimed in chunks.  Neighbours: kern.def (rows), ref/shape.c, ref/embedding.c (oracles).
 // SPDX-License-Identifier: Apache-2.0
-#include "kern/kern_int.h"
-
-#define CHUNK_BYTES 65536 // written per claim, about
-
-static size_t element_bytes(const asp_tensor *t) { return (size_t)asp_dtypes[t->dtype].bytes; }
-
-// Runs per claim, from the bytes of one.
-static int64_t runs_per_chunk(size_t run_bytes)
-{
-    return asp_max(1, CHUNK_BYTES / (int64_t)(run_bytes ? run_bytes : 1));
-}
-
-// The next runs to do, [at, end); false when all are claimed.
-static bool claim(asp_worker *w, int64_t n, int64_t each, int64_t *at, int64_t *end)
-{
-    int64_t chunk = asp_team_next(w, asp_ceil_div(n, each));
-    if (chunk < 0) return false;
-    *at = chunk * each;
-    *end = asp_min(n, *at + each);
-    return true;
-}
-
-static int64_t product(const asp_tensor *t, int64_t from, int64_t end)
-{
-    int64_t n = 1;
-    for (int64_t d = from; d < end; d++) n *= t->dim[d];
-    return n;
-}
+#include "kern/move.h"
 
 // ---- permute -----------------------------------------------------------------------------------
 
@@ -45,7 +18,7 @@ static walk walk_of(const asp_tensor *x, const asp_permute_attr *a)
     walk w = {0};
     for (uint32_t d = 0; d < a->perm.n; d++) {
         const int64_t from = a->perm.at[d], size = x->dim[from];
-        const int64_t step = product(x, from + 1, x->rank);
+        const int64_t step = asp_dim_product(x, from + 1, x->rank);
         if (size == 1) continue;
         if (w.rank && w.step[w.rank - 1] == step * size) {
             w.dim[w.rank - 1] *= size;
@@ -101,12 +74,12 @@ static void copy_run(char *to, const char *from, int64_t n, int64_t step, size_t
 void asp_permute_fast(const asp_kcall *k, asp_worker *w)
 {
     const walk p = walk_of(&k->in[0], k->attr);
-    const size_t bytes = element_bytes(&k->in[0]);
+    const size_t bytes = asp_element_bytes(&k->in[0]);
     const int64_t n = p.dim[p.rank - 1], step = p.step[p.rank - 1];
     const int64_t runs = asp_tensor_count(&k->out[0]) / n;
     const char *from = k->in[0].data;
     char *to = k->out[0].data;
-    for (int64_t i, end; claim(w, runs, runs_per_chunk((size_t)n * bytes), &i, &end);)
+    for (int64_t i, end; asp_claim(w, runs, asp_runs_per_chunk((size_t)n * bytes), &i, &end);)
         for (; i < end; i++)
             copy_run(to + (size_t)(i * n) * bytes, from + (size_t)run_start(&p, i) * bytes, n, step,
                      bytes);
@@ -118,11 +91,11 @@ void asp_repeat_fast(const asp_kcall *k, asp_worker *w)
 {
     const asp_repeat_attr *a = k->attr;
     const asp_tensor *x = &k->in[0];
-    const size_t run = (size_t)product(x, a->dim + 1, x->rank) * element_bytes(x);
-    const int64_t runs = product(x, 0, a->dim + 1) * a->times;
+    const size_t run = (size_t)asp_dim_product(x, a->dim + 1, x->rank) * asp_element_bytes(x);
+    const int64_t runs = asp_dim_product(x, 0, a->dim + 1) * a->times;
     const char *from = x->data;
     char *to = k->out[0].data;
-    for (int64_t i, end; claim(w, runs, runs_per_chunk(run), &i, &end);)
+    for (int64_t i, end; asp_claim(w, runs, asp_runs_per_chunk(run), &i, &end);)
         for (; i < end; i++) memcpy(to + (size_t)i * run, from + (size_t)(i / a->times) * run, run);
 }
 
@@ -137,13 +110,13 @@ static part_walk part_walk_of(const asp_kcall *k, const asp_tensor *local, int64
 {
     const asp_part_attr *a = k->attr;
     ASP_CHECK(a->ranks == 1 || k->ranks == a->ranks);
-    int64_t of = k->size[0] ? k->size[0] : length;
+    int64_t of = asp_size_at(k, 0) ? asp_size_at(k, 0) : length;
     part_walk p = {.part = asp_part_of(of, a->ranks, a->ranks == 1 ? 0 : k->rank),
-                   .outer = product(local, 0, a->dim),
+                   .outer = asp_dim_product(local, 0, a->dim),
                    .room = local->dim[a->dim],
                    .n = length,
-                   .run_bytes = product(local, a->dim + 1, local->rank) *
-                                (int64_t)element_bytes(local)};
+                   .run_bytes = asp_dim_product(local, a->dim + 1, local->rank) *
+                                (int64_t)asp_element_bytes(local)};
     p.part.n = asp_max(0, asp_min(p.part.n, length - p.part.at));
     return p;
 }
@@ -159,7 +132,7 @@ void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
     const char *from = k->in[0].data;
     char *to = k->out[0].data;
     const int64_t valid = asp_min(p.part.n, p.room);
-    for (int64_t i, end; claim(w, p.outer, runs_per_chunk((size_t)(p.room * p.run_bytes)), &i, &end);)
+    for (int64_t i, end; asp_claim(w, p.outer, asp_runs_per_chunk((size_t)(p.room * p.run_bytes)), &i, &end);)
         for (; i < end; i++) {
             char *row = to + i * p.room * p.run_bytes;
             const char *whole = from + i * p.n * p.run_bytes;
@@ -173,12 +146,12 @@ void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
 void asp_mask_tail_fast(const asp_kcall *k, asp_worker *w)
 {
     const asp_part_attr *a = k->attr;
-    const int64_t of = k->size[0] ? k->size[0] : k->out[0].dim[a->dim] * a->ranks;
-    const part_walk p = part_walk_of(k, &k->out[0], k->size[1] ? k->size[1] : of);
+    const int64_t of = asp_size_at(k, 0) ? asp_size_at(k, 0) : k->out[0].dim[a->dim] * a->ranks;
+    const part_walk p = part_walk_of(k, &k->out[0], asp_size_at(k, 1) ? asp_size_at(k, 1) : of);
     const char *from = k->in[0].data;
     char *to = k->out[0].data;
     const size_t kept = (size_t)(p.part.n * p.run_bytes), all = (size_t)(p.room * p.run_bytes);
-    for (int64_t i, end; claim(w, p.outer, runs_per_chunk(all), &i, &end);)
+    for (int64_t i, end; asp_claim(w, p.outer, asp_runs_per_chunk(all), &i, &end);)
         for (; i < end; i++) {
             char *row = to + (size_t)i * all;
             if (from != to) memcpy(row, from + (size_t)i * all, kept);
@@ -190,11 +163,14 @@ void asp_embedding_fast(const asp_kcall *k, asp_worker *w)
 {
     const int64_t *ids = k->in[0].data;
     const asp_tensor *table = &k->in[1];
-    const size_t run = (size_t)table->dim[1] * element_bytes(table);
+    const size_t run = (size_t)table->dim[1] * asp_element_bytes(table);
     const char *from = table->data;
     char *to = k->out[0].data;
-    for (int64_t i, end; claim(w, asp_tensor_count(&k->in[0]), runs_per_chunk(run), &i, &end);)
-        for (; i < end; i++) memcpy(to + (size_t)i * run, from + (size_t)ids[i] * run, run);
+    for (int64_t i, end;
+         asp_claim(w, asp_tensor_count(&k->in[0]), asp_runs_per_chunk(run), &i, &end);)
+        for (; i < end; i++)
+            if (asp_kcall_index(k, ids[i], table->dim[0]))
+                memcpy(to + (size_t)i * run, from + (size_t)ids[i] * run, run);
 }
 
 // ---- sums --------------------------------------------------------------------------------------
@@ -204,10 +180,11 @@ void asp_sum_groups_f32(const asp_kcall *k, asp_worker *w)
 {
     const asp_repeat_attr *a = k->attr;
     const asp_tensor *y = &k->out[0];
-    const int64_t inner = product(y, a->dim + 1, y->rank), groups = product(y, 0, a->dim + 1);
-    const int64_t piece = asp_min(inner, CHUNK_BYTES / 4), pieces = asp_ceil_div(inner, piece);
-    for (int64_t i, end;
-         claim(w, groups * pieces, runs_per_chunk((size_t)piece * sizeof(float)), &i, &end);)
+    const int64_t inner = asp_dim_product(y, a->dim + 1, y->rank),
+                  groups = asp_dim_product(y, 0, a->dim + 1);
+    const int64_t piece = asp_min(inner, ASP_CHUNK_BYTES / 4), pieces = asp_ceil_div(inner, piece);
+    for (int64_t i, end; asp_claim(w, groups * pieces,
+                                   asp_runs_per_chunk((size_t)piece * sizeof(float)), &i, &end);)
         for (; i < end; i++) {
             const int64_t group = i / pieces, at = i % pieces * piece;
             const int64_t n = asp_min(piece, inner - at);
@@ -230,6 +207,7 @@ void asp_embedding_grad_f32(const asp_kcall *k, asp_worker *w)
     const int64_t *ids = k->in[1].data, n = asp_tensor_count(&k->in[1]);
     float *y = k->out[0].data;
     const int64_t rows = k->out[0].dim[0], d = k->out[0].dim[1];
+    const int64_t padding = ((const asp_rows_attr *)k->attr)->padding;
     const int64_t each = asp_ceil_div(rows, GRAD_RANGES), parts = asp_ceil_div(d, GRAD_COLS);
     int64_t chunk;
     while ((chunk = asp_team_next(w, asp_ceil_div(rows, each) * parts)) >= 0) {
@@ -237,7 +215,7 @@ void asp_embedding_grad_f32(const asp_kcall *k, asp_worker *w)
         const int64_t c = chunk % parts * GRAD_COLS, width = asp_min(GRAD_COLS, d - c);
         for (int64_t r = first; r < last; r++) memset(y + r * d + c, 0, (size_t)width * sizeof *y);
         for (int64_t i = 0; i < n; i++) {
-            if (ids[i] < first || ids[i] >= last) continue;
+            if (ids[i] < first || ids[i] >= last || ids[i] == padding) continue;
             float *to = y + ids[i] * d + c;
             const float *from = dy + i * d + c;
             for (int64_t j = 0; j < width; j++) to[j] += from[j];

@@ -2,6 +2,11 @@
 // plain ones, for head widths that are no multiple of 4).  SPDX-License-Identifier: Apache-2.0
 #include "kern/sdpa_int.h"
 
+static bool is_plain(const asp_sdpa_attr *a)
+{
+    return !*a->mask && a->softcap == 0 && !a->bias && !a->sinks && !*a->alibi && a->dropout == 0;
+}
+
 asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k)
 {
     const asp_tensor *q = &k->in[0], *key = &k->in[1], *v = &k->in[2];
@@ -17,10 +22,14 @@ asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k)
         .e = v->dim[3],
         .scale = (float)attr->scale,
         .causal = attr->causal,
+        .plain = is_plain(attr),
     };
 }
 
-static bool odd_width(const asp_sdpa_sizes *z) { return z->d % 4 != 0 || z->e % 4 != 0; }
+static bool odd_width(const asp_sdpa_sizes *z)
+{
+    return !z->plain || z->d % 4 != 0 || z->e % 4 != 0;
+}
 
 int64_t asp_sdpa_f32_work(const asp_kcall *k, int n_threads)
 {

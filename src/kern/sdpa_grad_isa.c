@@ -160,6 +160,10 @@ static void chunk_grad(const asp_kcall *k, const asp_sdpa_sizes *z, const scratc
 void ASP_ISA_NAME(asp_sdpa_grad_f32)(const asp_kcall *k, asp_worker *w)
 {
     const asp_sdpa_sizes z = asp_sdpa_sizes_of(k);
+    if (!z.plain) {
+        asp_sdpa_grad_ref(k, w);
+        return;
+    }
     if (z.d % ASP_VF || z.e % ASP_VF) {
         SDPA_GRAD_BELOW(k, w);
         return;

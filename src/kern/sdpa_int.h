@@ -10,6 +10,7 @@ typedef struct asp_sdpa_sizes {
     int64_t batch, heads, kv_heads, group, n_q, n_k, d, e;
     float scale;
     bool causal;
+    bool plain; // causal or not, nothing else; else the reference runs
 } asp_sdpa_sizes;
 
 asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k);

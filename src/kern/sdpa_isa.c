@@ -113,6 +113,10 @@ static void attend(const asp_kcall *k, const asp_sdpa_sizes *z, int64_t head, bl
 void ASP_ISA_NAME(asp_sdpa_f32)(const asp_kcall *k, asp_worker *w)
 {
     const asp_sdpa_sizes z = asp_sdpa_sizes_of(k);
+    if (!z.plain) {
+        asp_sdpa_ref(k, w);
+        return;
+    }
     if (z.d % ASP_VF || z.e % ASP_VF) {
         SDPA_BELOW(k, w);
         return;

@@ -73,7 +73,7 @@ void asp_linear_lower(asp_builder *b, asp_node n, asp_val *out)
     if (asp_node_at(b->g, n)->n_in == 3) out[0] = ASP_B2(b, add, NULL, out[0], asp_in(b, n, 2));
 }
 
-// y[..., :] = table[ids[...], :]
+// y[..., :] = table[ids[...], :]; the row padding of the table (none: -1) gets no gradient.
 asp_status asp_embedding_infer(asp_infer *in)
 {
     ASP_TRY(asp_want_dtype(in, 0, ASP_I64));
@@ -88,7 +88,8 @@ asp_status asp_embedding_infer(asp_infer *in)
 
 void asp_embedding_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
-    asp_rows_attr a = {.rows = asp_val_type(b->g, asp_in(b, n, 1))->dim[0]};
+    asp_rows_attr a = {.rows = asp_val_type(b->g, asp_in(b, n, 1))->dim[0],
+                       .padding = ASP_ATTR(b, n, embedding)->padding};
     out_in[1] = ASP_B2(b, embedding_grad, &a, cotangent[0], asp_in(b, n, 0));
 }
 

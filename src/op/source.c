@@ -58,19 +58,6 @@ asp_status asp_size_value_infer(asp_infer *in)
     return ASP_OK;
 }
 
-asp_status asp_shift_infer(asp_infer *in)
-{
-    const asp_shift_attr *a = in->attr;
-    ASP_TRY(asp_want_dtype(in, 0, ASP_I64));
-    ASP_TRY(asp_want_rank(in, 0, 1, ASP_MAX_RANK));
-    if (a->by < 0)
-        return asp_infer_fail(in, ASP_ERR_INPUT, "by = %lld is negative", (long long)a->by);
-    return asp_result_like(in, 0);
-}
-
-// What stands next to a shard's edge lives on another rank.
-void asp_shift_rule(asp_rule_builder *b) { asp_rule_text(b, "...S->...S"); }
-
 asp_status asp_count_valid_infer(asp_infer *in)
 {
     ASP_TRY(asp_want_dtype(in, 0, ASP_I64));

@@ -41,10 +41,15 @@ static asp_remat_class class_of(asp_op op)
     }
     if (op == ASP_OP_sum || op == ASP_OP_sum_groups || op == ASP_OP_count_valid)
         return ASP_REMAT_REDUCTION;
+    if (op == ASP_OP_cat) return ASP_REMAT_CONCAT;
     // Gathers and scatters by ids, and the loss, read far more than they would save.
-    bool other = op == ASP_OP_embedding || op == ASP_OP_embedding_grad || op == ASP_OP_nll ||
-                 op == ASP_OP_nll_grad;
-    return other ? ASP_REMAT_OTHER : ASP_REMAT_POINTWISE;
+    static const asp_op others[] = {
+        ASP_OP_embedding, ASP_OP_embedding_grad, ASP_OP_nll,         ASP_OP_nll_grad,
+        ASP_OP_gather,    ASP_OP_scatter,        ASP_OP_scatter_add, ASP_OP_index_select,
+        ASP_OP_index_add, ASP_OP_topk,           ASP_OP_sort};
+    for (size_t i = 0; i < ASP_COUNT_OF(others); i++)
+        if (op == others[i]) return ASP_REMAT_OTHER;
+    return ASP_REMAT_POINTWISE;
 }
 
 static bool grows_with_sequence(const asp_graph *g, const asp_type *t)

@@ -97,9 +97,14 @@ static void bind(const asp_rank *r, const asp_step *s, asp_kcall *call)
 static asp_status step_kernel(asp_rank *r, const asp_step *s)
 {
     kernel_run k = {.fn = s->fn};
+    atomic_int bad_index = 0;
     bind(r, s, &k.call);
+    k.call.bad_index = &bad_index;
     asp_team_run(r->team, run_kernel, &k);
-    return ASP_OK;
+    if (!bad_index) return ASP_OK;
+    return asp_fail(r->cx, ASP_ERR_INPUT,
+                    "an index lies outside of the dimension that it looks up; nothing was read "
+                    "there, but the result has no meaning");
 }
 
 static asp_status step_rows(asp_rank *r, const asp_step *s)

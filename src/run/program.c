@@ -47,15 +47,25 @@ void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v)
     s->n_places++;
 }
 
-static asp_status evaluate_sizes(asp_planner *p, const asp_node_info *info, asp_kcall *call)
+// The values of attributes that are sizes, in the order of their fields.
+static asp_status sizes_of(asp_planner *p, const asp_node_info *info, const int64_t **out_sizes)
 {
-    int n = 0;
+    ASP_VEC(int64_t) values = {0};
     for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
-        if (f->kind != ASP_KIND_size) continue;
-        ASP_CHECK(n < ASP_KCALL_SIZES);
-        const asp_size *size = (const void *)((const char *)info->attr + f->offset);
-        ASP_TRY(asp_size_eval(p->g, *size, &p->plan->options.env, &call->size[n++]));
+        const void *x = (const char *)info->attr + f->offset;
+        const asp_sizes *list = x;
+        asp_sizes one = {.n = 1};
+        if (f->kind == ASP_KIND_size)
+            one.at[0] = *(const asp_size *)x, list = &one;
+        else if (f->kind != ASP_KIND_sizes)
+            continue;
+        for (uint32_t i = 0; i < list->n; i++) {
+            int64_t value;
+            ASP_TRY(asp_size_eval(p->g, list->at[i], &p->plan->options.env, &value));
+            ASP_PUSH(&p->plan->arena, &values, value);
+        }
     }
+    *out_sizes = values.at;
     return ASP_OK;
 }
 
@@ -66,12 +76,12 @@ static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
     *call = (asp_kcall){
         .n_in = (int)info->n_in, .n_out = (int)info->n_out, .ranks = (int)p->plan->ranks};
     call->attr = asp_copy_bytes(&p->plan->arena, info->attr, asp_ops[info->op].attr_bytes);
-    ASP_TRY(evaluate_sizes(p, info, call));
     for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
         if (f->kind != ASP_KIND_str) continue; // the graph may die before the plan
         const char **s = (const char **)((uintptr_t)call->attr + f->offset);
         *s = asp_copy_str(&p->plan->arena, *s);
     }
+    ASP_TRY(sizes_of(p, info, &call->sizes));
     for (uint32_t i = 0; i < info->n_in; i++)
         ASP_TRY(asp_planner_tensor(p, info->in[i], &call->in[i]));
     for (uint32_t i = 0; i < info->n_out; i++)

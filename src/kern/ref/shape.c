@@ -103,7 +103,7 @@ void asp_shard_slice_ref(const asp_kcall *k, asp_worker *w)
     const asp_part_attr *a = k->attr;
     const asp_tensor *x = &k->in[0], *y = &k->out[0];
     const int64_t inner = asp_ref_inner(y, a->dim), room = y->dim[a->dim], n = x->dim[a->dim];
-    const asp_part p = part_of(k, k->size[0] ? k->size[0] : n, n);
+    const asp_part p = part_of(k, asp_size_at(k, 0) ? asp_size_at(k, 0) : n, n);
     ASP_REF_EACH(i, w, asp_tensor_count(y))
     {
         int64_t outer = i.at / inner / room, j = i.at / inner % room;
@@ -121,7 +121,7 @@ void asp_shard_pad_ref(const asp_kcall *k, asp_worker *w)
     const asp_part_attr *a = k->attr;
     const asp_tensor *x = &k->in[0], *y = &k->out[0];
     const int64_t inner = asp_ref_inner(y, a->dim), room = x->dim[a->dim], n = y->dim[a->dim];
-    const asp_part p = part_of(k, k->size[0] ? k->size[0] : n, n);
+    const asp_part p = part_of(k, asp_size_at(k, 0) ? asp_size_at(k, 0) : n, n);
     ASP_REF_EACH(i, w, asp_tensor_count(y))
     {
         int64_t outer = i.at / inner / n, j = i.at / inner % n - p.at;
@@ -137,8 +137,8 @@ void asp_mask_tail_ref(const asp_kcall *k, asp_worker *w)
     const asp_part_attr *a = k->attr;
     const asp_tensor *x = &k->in[0], *y = &k->out[0];
     const int64_t inner = asp_ref_inner(y, a->dim), room = y->dim[a->dim];
-    const int64_t of = k->size[0] ? k->size[0] : room * a->ranks;
-    const asp_part p = part_of(k, of, k->size[1] ? k->size[1] : of);
+    const int64_t of = asp_size_at(k, 0) ? asp_size_at(k, 0) : room * a->ranks;
+    const asp_part p = part_of(k, of, asp_size_at(k, 1) ? asp_size_at(k, 1) : of);
     ASP_REF_EACH(i, w, asp_tensor_count(y))
     {
         if (i.at / inner % room < p.n)

@@ -16,19 +16,6 @@ void asp_iota_ref(const asp_kcall *k, asp_worker *w)
     ASP_REF_EACH(i, w, asp_tensor_count(&k->out[0])) y[i.at] = start + i.at;
 }
 
-// y[.., s] = x[.., s + by]; fill past the end.
-void asp_shift_ref(const asp_kcall *k, asp_worker *w)
-{
-    const asp_shift_attr *a = k->attr;
-    const int64_t *x = k->in[0].data;
-    int64_t *y = k->out[0].data, n = k->out[0].dim[k->out[0].rank - 1];
-    ASP_REF_EACH(i, w, asp_tensor_count(&k->out[0]))
-    {
-        int64_t s = i.at % n + a->by;
-        y[i.at] = s >= 0 && s < n ? x[i.at + a->by] : a->fill;
-    }
-}
-
 void asp_count_valid_ref(const asp_kcall *k, asp_worker *w)
 {
     if (w->thread != 0) return;

@@ -290,7 +290,7 @@ static void rotary_by_hand(void **state)
 static void integers_by_hand(void **state)
 {
     (void)state;
-    const asp_shift_attr shift = {.by = 1, .fill = -100};
+    const asp_shift_attr shift = {.by = 1, .fill = -100, .dim = -1};
     asp_kcall k = {.attr = &shift, .n_in = 1, .n_out = 1};
     k.in[0] = TENSOR(ASP_I64, 2, 3);
     k.out[0] = TENSOR(ASP_I64, 2, 3);
@@ -384,10 +384,14 @@ static void table_by_hand(void **state)
         set(&k.in[1], (double[]){1, 2, 3, 4, 5, 6});
         run_at(&t, ASP_OP_embedding, &k);
         expect(&k.out[0], (double[]){5, 6, 1, 2, 5, 6, 5, 6}, t.eps);
-        asp_kcall g = {.n_in = 2, .n_out = 1, .in = {k.out[0], k.in[0]}};
+        asp_rows_attr rows = {.padding = -1};
+        asp_kcall g = {.attr = &rows, .n_in = 2, .n_out = 1, .in = {k.out[0], k.in[0]}};
         g.out[0] = TENSOR(t.dtype, 3, 2);
         run_at(&t, ASP_OP_embedding_grad, &g);
         expect(&g.out[0], (double[]){1, 2, 0, 0, 15, 18}, t.eps);
+        rows.padding = 2;
+        run_at(&t, ASP_OP_embedding_grad, &g);
+        expect(&g.out[0], (double[]){1, 2, 0, 0, 0, 0}, t.eps);
         tensor_free(&g.out[0]);
         free_call(&k);
     }
@@ -491,6 +495,7 @@ static void random_call(asp_op op, asp_dtype dtype, asp_kcall *k, void *attr)
     } else {
         assert_int_equal(op, ASP_OP_embedding_grad);
         const int64_t rows = 1 + pick(200);
+        *(asp_rows_attr *)attr = (asp_rows_attr){.padding = pick(rows) - 1};
         k->n_in = 2;
         k->in[0] = TENSOR(dtype, a, b * c, 5 * d);
         k->in[1] = TENSOR(ASP_I64, a, b * c);
@@ -527,6 +532,7 @@ static void check_row(const asp_kern_row *row)
         asp_part_attr part;
         asp_rotary_attr rotary;
         asp_labels_attr labels;
+        asp_rows_attr rows;
     } attr;
     asp_kcall k;
     asp_tensor want[2], first[2];

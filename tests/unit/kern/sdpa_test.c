@@ -2,6 +2,7 @@
 // differences, every level against the reference, edges, threads.  SPDX-License-Identifier:
 // Apache-2.0
 #include "kern/kern.h"
+#include "op/attention.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -68,7 +69,7 @@ static void problem_init(problem *p, dims z, asp_dtype dtype)
     const asp_tensor lse = {NULL, dtype, 3, {z.b, z.n, z.q}};
     const asp_tensor all[TENSORS] = {q, k, v, out, lse, out, q, k, v};
     uint32_t seed = (uint32_t)(z.q * 131 + z.s * 7 + z.d);
-    *p = (problem){.dim = z, .attr = {.scale = 1 / sqrt((double)z.d), .causal = z.causal}};
+    *p = (problem){.dim = z, .attr = asp_sdpa_attr_of(1 / sqrt((double)z.d), z.causal)};
     for (int i = 0; i < TENSORS; i++) {
         p->t[i] = all[i];
         int64_t bytes = bytes_of(&p->t[i]);

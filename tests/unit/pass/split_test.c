@@ -126,17 +126,19 @@ static void run_kernel(const machine *m, const asp_node_info *info, int r)
 {
     const asp_kern_row *row = asp_kern_ref(info->op);
     if (!row) fail_msg("no kernel for %s", asp_ops[info->op].name);
+    int64_t sizes[8];
     int n_sizes = 0;
     kernel_call c = {.fn = row->fn,
                      .k = {.attr = info->attr,
                            .n_in = (int)info->n_in,
                            .n_out = (int)info->n_out,
                            .rank = r,
-                           .ranks = m->ranks}};
+                           .ranks = m->ranks,
+                           .sizes = sizes}};
     for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++)
         if (f->kind == ASP_KIND_size) {
             const asp_size *size = (const void *)((const char *)info->attr + f->offset);
-            assert_int_equal(asp_size_eval(m->g, *size, &m->env, &c.k.size[n_sizes++]), ASP_OK);
+            assert_int_equal(asp_size_eval(m->g, *size, &m->env, &sizes[n_sizes++]), ASP_OK);
         }
     for (uint32_t i = 0; i < info->n_in; i++) c.k.in[i] = m->val[r][info->in[i].i];
     for (uint32_t i = 0; i < info->n_out; i++) c.k.out[i] = m->val[r][info->first.i + i];

@@ -83,6 +83,69 @@ static const sample sample_repeat = {
 static const sample sample_sum_groups = {
     P("x", "2, 6, 3") "%y : f64[2, 2, 3] = sum_groups %x {dim = 1, times = 3}\n", "2, 2, 3",
     "0, 1, 2"};
+static const sample sample_slice = {
+    P("x", "2, 5, 3") "%y : f64[2, 2, 3] = slice %x {dim = 1, start = 2, end = 4}\n", "2, 2, 3",
+    "0, 1, 2"};
+static const sample sample_select = {
+    P("x", "2, 5, 3") "%y : f64[2, 3] = select %x {dim = 1, at = 3}\n", "2, 3", "0, 1"};
+static const sample sample_pad = {
+    P("x", "2, 3, 2") "%y : f64[2, 6, 2] = pad %x {dim = 1, left = 1, right = 2, value = 0.5}\n",
+    "2, 6, 2", "0, 1, 2"};
+static const sample sample_cat = {
+    P("a", "2, 1, 3") P("b", "2, 4, 3")
+        P("d", "2, 2, 3") "%y : f64[2, 7, 3] = cat %a, %b, %d {dim = 1}\n",
+    "2, 7, 3", "0, 1, 2"};
+static const sample sample_stack = {
+    P("a", "2, 3") P("b", "2, 3") "%y : f64[2, 2, 3] = stack %a, %b {dim = 1}\n", "2, 2, 3",
+    "0, 1, 2"};
+static const sample sample_split = {
+    P("x", "2, 6, 2") "%p, %q, %r : f64[2, 2, 2], f64[2, 2, 2], f64[2, 2, 2] = split %x {dim = 1, "
+                      "parts = 3}\n%y : f64[2, 2, 2] = mul %p, %r\n",
+    "2, 2, 2", "0, 1, 2"};
+static const sample sample_split_sizes = {
+    P("x",
+      "2, 6") "%p, %q, %r : f64[2, 3], f64[2, 1], f64[2, 2] = split_sizes %x {dim = 1, sizes = "
+              "[3, 1, 2]}\n%y : f64[2, 3] = mul %p, %q\n",
+    "2, 3", "0, 1"};
+static const sample sample_unbind = {
+    P("x", "2, 2, 3") "%p, %q : f64[2, 3], f64[2, 3] = unbind %x {dim = 1}\n"
+                      "%y : f64[2, 3] = div %p, %q\n",
+    "2, 3", "0, 1"};
+static const sample sample_flip = {P("x", "2, 3, 2") "%y : f64[2, 3, 2] = flip %x {dim = 1}\n",
+                                   "2, 3, 2", "0, 1, 2"};
+static const sample sample_roll = {
+    P("x", "2, 5, 2") "%y : f64[2, 5, 2] = roll %x {dim = 1, by = -7}\n", "2, 5, 2", "0, 1, 2"};
+static const sample sample_shift = {
+    P("x", "2, 5, 2") "%y : f64[2, 5, 2] = shift %x {by = -2, fill = 3, dim = 1}\n", "2, 5, 2",
+    "0, 1, 2"};
+static const sample sample_diff = {
+    P("x", "2, 3") P("p", "2, 1") "%y : f64[2, 3] = diff %x, %p {dim = 1}\n", "2, 3", "0, 1"};
+static const sample sample_triangle = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = triangle %x {diagonal = 1}\n", "2, 3, 4", "0, 1, 2"};
+static const sample sample_gather = {
+    IDS("ids", "2, 4, 3") P("x", "2, 5, 3") "%y : f64[2, 4, 3] = gather %x, %ids {dim = 1}\n",
+    "2, 4, 3", "0, 1, 2"};
+static const sample sample_scatter = {
+    IDS("ids", "3, 4") P("x", "3, 5")
+        P("s", "3, 4") "%y : f64[3, 5] = scatter %x, %ids, %s {dim = 1}\n",
+    "3, 5", "0, 1"};
+static const sample sample_scatter_add = {
+    IDS("ids", "2, 7, 3")
+        P("x", "2, 7, 3") "%y : f64[2, 5, 3] = scatter_add %ids, %x {dim = 1, size = 5}\n",
+    "2, 5, 3", "0, 1, 2"};
+static const sample sample_index_select = {
+    IDS("ids", "2, 4") P("x", "2, 5, 3") "%y : f64[2, 2, 4, 3] = index_select %x, %ids {dim = 1}\n",
+    "2, 2, 4, 3", "0, 1, 2, 3"};
+static const sample sample_index_add = {
+    IDS("ids", "2, 4")
+        P("x", "2, 2, 4, 3") "%y : f64[2, 5, 3] = index_add %ids, %x {dim = 1, size = 5}\n",
+    "2, 5, 3", "0, 1, 2"};
+static const sample sample_topk = {
+    P("x", "2, 5, 3") "%y, %i : f64[2, 2, 3], i64[2, 2, 3] = topk %x {dim = 1, k = 2}\n", "2, 2, 3",
+    "0, 1, 2"};
+static const sample sample_sort = {
+    P("x", "2, 5") "%y, %i : f64[2, 5], i64[2, 5] = sort %x {dim = 1, descending = true}\n", "2, 5",
+    "0, 1"};
 static const sample sample_gemm_nt = {
     P("x", "2, 3, 5") P("w", "4, 5") "%y : f64[2, 3, 4] = gemm_nt %x, %w\n", "2, 3, 4", "0, 1, 2"};
 static const sample sample_gemm_nn = {
@@ -102,6 +165,42 @@ static const sample sample_sdpa = {
         "v",
         "2, 2, 5, 2") "%y, %lse : f64[2, 4, 5, 2], f64[2, 4, 5] = sdpa %q, %k, %v {scale = 0.7}\n",
     "2, 4, 5, 2", "0, 1, 2, 3"};
+// Masks, cap, bias, sinks, slopes, dropout of sdpa; the ids of 5 tokens are 2, 0, 3, 1, 4.
+#define QKV P("q", "2, 4, 5, 3") P("k", "2, 2, 5, 3") P("v", "2, 2, 5, 2")
+#define SDPA(more, operands, attr)                                                     \
+    {                                                                                  \
+        QKV more "%y, %lse : f64[2, 4, 5, 2], f64[2, 4, 5] = sdpa %q, %k, %v" operands \
+                 " {scale = 0.7, " attr "}\n",                                         \
+            "2, 4, 5, 2", "0, 1, 2, 3"                                                 \
+    }
+static const sample sdpa_variants[] = {
+    SDPA("", "", "causal = false"),
+    SDPA("", "", "mask = \"q - k <= 1\""),
+    SDPA("", "", "mask = \"k <= 1 | q/2 == k/2\", causal = false"),
+    SDPA(IDS("t", "2, 5"), ", %t", "mask = \"T0[q] <= T0[k]\", causal = false"),
+    SDPA(IDS("t", "5"), ", %t", "mask = \"T0[k] <= 1\""), // the first query sees nothing
+    SDPA(IDS("t", "5"), ", %t", "mask = \"T0[k] <= 1\", empty = \"mean\""),
+    SDPA("", "", "softcap = 1.5"),
+    SDPA(P("bias", "2, 4, 5, 5"), ", %bias", "bias = true, causal = false, softcap = 2"),
+    SDPA(P("bias", "1, 4, 1, 5"), ", %bias", "bias = true"),
+    SDPA(P("bias", "5, 5"), ", %bias", "bias = true, mask = \"q - k <= 2\""),
+    SDPA(P("sinks", "4"), ", %sinks", "sinks = true, mask = \"q - k <= 2\""),
+    SDPA("%m : f64[4] = constant {value = 0.3}\n", ", %m", "alibi = \"relative\""),
+    SDPA("%m : f64[4] = constant {value = 0.3}\n", ", %m", "alibi = \"distance\", causal = false"),
+    SDPA("", "", "dropout = 0.4, site = 7"),
+    SDPA(IDS("t", "2, 5") P("bias", "1, 4, 5, 5") P("sinks", "4"), ", %t, %bias, %sinks",
+         "mask = \"T0[q] <= T0[k] + 2\", bias = true, sinks = true, softcap = 3, dropout = 0.3"),
+};
+// A cross attention whose causal mask starts at the first key, as in PyTorch.
+static const sample sdpa_cross[] = {
+    {P("q", "1, 2, 3, 3") P("k", "1, 2, 5, 3") P(
+         "v",
+         "1, 2, 5, 2") "%y, %lse : f64[1, 2, 3, 2], f64[1, 2, 3] = sdpa %q, %k, %v {scale = 0.7}\n",
+     "1, 2, 3, 2", "0, 1, 2, 3"},
+    {P("q", "1, 2, 5, 3") P("k", "1, 2, 3, 3")
+         P("v", "1, 2, 3, 2") "%y, %lse : f64[1, 2, 5, 2], f64[1, 2, 5] = sdpa %q, %k, %v {mask = "
+                              "\"q - k <= 1\"}\n",
+     "1, 2, 5, 2", "0, 1, 2, 3"}};
 static const sample sample_nll = {
     IDS("ids", "2, 4")
         P("x", "2, 4, 5") "%y, %lse : f64[], f64[2, 4] = nll %x, %ids {ignore = 1}\n",
@@ -226,20 +325,34 @@ static asp_status one_rank(void *arg, asp_comm *comm, asp_ctx *cx)
     return ASP_OK;
 }
 
+static void meets_finite_differences(const char *op, const sample *s)
+{
+    asp_ctx cx;
+    asp_ctx_init(&cx);
+    job j = {op, s};
+    if (asp_ranks_run(&cx, ASP_COMM_thread, 1, one_rank, &j) < 0)
+        fail_msg("%s: %s", op, cx.message);
+}
+
 static void every_derivative_meets_finite_differences(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ASP_COUNT_OF(samples); i++) {
-        asp_ctx cx;
-        asp_ctx_init(&cx);
-        job j = {samples[i].op, samples[i].s};
-        if (asp_ranks_run(&cx, ASP_COMM_thread, 1, one_rank, &j) < 0)
-            fail_msg("%s: %s", samples[i].op, cx.message);
-    }
+    for (size_t i = 0; i < ASP_COUNT_OF(samples); i++)
+        meets_finite_differences(samples[i].op, samples[i].s);
+}
+
+static void attention_in_all_its_forms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ASP_COUNT_OF(sdpa_variants); i++)
+        meets_finite_differences(sdpa_variants[i].nodes, &sdpa_variants[i]);
+    for (size_t i = 0; i < ASP_COUNT_OF(sdpa_cross); i++)
+        meets_finite_differences(sdpa_cross[i].nodes, &sdpa_cross[i]);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_derivative_meets_finite_differences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_derivative_meets_finite_differences),
+                                       cmocka_unit_test(attention_in_all_its_forms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
