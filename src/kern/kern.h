@@ -96,6 +96,9 @@ const asp_kern_row *asp_kern_rows(int *out_n);
 asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
                             const char *gemm_provider, int n_threads, asp_kcall *call);
 
+// Pairs of a query and a key it sees, per head, of a call of sdpa or sdpa_grad by rank call->rank.
+int64_t asp_sdpa_pairs(const asp_kcall *call);
+
 static inline int64_t asp_tensor_count(const asp_tensor *t)
 {
     int64_t n = 1;
