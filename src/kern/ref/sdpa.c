@@ -344,6 +344,7 @@ void asp_sdpa_sink_grad_ref(const asp_kcall *k, asp_worker *w)
         for (int64_t b = 0; b < out->dim[0]; b++)
             for (int64_t q = 0; q < n_q; q++) {
                 const int64_t row = (b * heads + h) * n_q + q;
+                if (asp_ref_get(lse, row) == -HUGE_VAL) continue; // a row of a tail
                 sum -= exp(sink - asp_ref_get(lse, row)) * dot(out, row * e, dout, row * e, e);
             }
         asp_ref_put(&k->out[0], h, sum);
