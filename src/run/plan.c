@@ -120,11 +120,11 @@ void asp_plan_print(const asp_plan *p, asp_text *t)
     }
 }
 
-uint64_t asp_plan_hash(const asp_plan *p)
+uint64_t asp_plan_hash(asp_ctx *cx, const asp_plan *p)
 {
     asp_arena a;
     asp_text t;
-    asp_arena_init(&a, p->arena.cx);
+    asp_arena_init(&a, cx);
     asp_text_init(&t, &a);
     asp_put(&t, "ranks %lld\n", (long long)p->ranks);
     asp_plan_print(p, &t);
