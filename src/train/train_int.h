@@ -23,6 +23,19 @@ void asp_seat_close(asp_seat *s);
 asp_adamw asp_train_adamw(const asp_train_options *o, double lr);
 int64_t asp_train_exchanged(const asp_comm *comm); // bytes received so far
 
+// ---- compiled.c ----------------------------------------------------------------------------
+
+// What autosp.h calls a compiled program.
+struct asp_compiled {
+    asp_ctx *cx;               // borrowed
+    asp_arena arena;           // owns the texts below
+    asp_train_options options; // settled; seq as planned
+    asp_program program;       // a copy of the model's; owned
+    asp_plan *plan;            // owned
+    asp_id_range *ids;         // by input of the plan
+    const char *text, *json, *steps;
+};
+
 // ---- settings.c ----------------------------------------------------------------------------
 
 // `, "name": value` for each row of settings.def.
