@@ -73,7 +73,8 @@ typedef enum asp_op_flag {
     ASP_POINTWISE = 2,  // element by element, operands broadcast from the right
     ASP_ALIAS = 4,      // the result is the operand's memory
     ASP_COLLECTIVE = 8, // ranks meet here
-    ASP_INSERTED = 16   // only passes make it
+    ASP_INSERTED = 16,  // only passes make it
+    ASP_EARLY = 32      // MODULE: lowered before placement, so that counts are of whole tensors
 } asp_op_flag;
 
 // How an op's time is priced (cost/).

@@ -54,6 +54,7 @@ static void fill_report(asp_plan *plan)
 
 static asp_status make(asp_planner *p)
 {
+    ASP_TRY(asp_planner_separate_outputs(p));
     p->storage_of = ASP_NEW_ARRAY(&p->scratch, uint32_t, p->g->vals.n);
     ASP_PUSH(&p->scratch, &p->storages, (asp_storage){0});
     ASP_TRY(asp_planner_assign_storages(p));
