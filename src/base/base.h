@@ -22,6 +22,7 @@ struct asp_ctx {
                              // boundary's frame
     int64_t fail_allocation; // fault injection in tests: the n-th block allocation from now fails;
                              // 0 = never
+    uint32_t n_models;       // made so far: values of one are told from those of another
     bool verify_each_pass;   // graph verifier, round trips and analysis checks after every pass
 };
 

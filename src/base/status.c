@@ -37,7 +37,7 @@ asp_ctx *asp_ctx_create(void)
 
 void asp_ctx_destroy(asp_ctx *cx) { free(cx); }
 
-const char *asp_ctx_message(const asp_ctx *cx) { return cx->message; }
+const char *asp_ctx_message(const asp_ctx *cx) { return cx ? cx->message : ""; }
 
 static bool is_control(char c)
 {

@@ -1,5 +1,6 @@
-// Where models come from: config.json, a folder with weights, graph text.  Neighbours: io/ (files
-// as plain structs), pass/ (what happens to the graph next).  SPDX-License-Identifier: Apache-2.0
+// Where models come from: config.json, a folder with weights, graph text, calls of autosp.h.
+// Neighbours: io/ (files as plain structs), pass/ (what happens to the graph next).
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "io/hfconfig.h"
@@ -21,6 +22,37 @@ typedef struct asp_program {
 asp_status asp_front_llama(asp_ctx *cx, const asp_hf_config *c, asp_dtype dtype,
                            asp_graph **out_graph);
 
+// A graph that a user builds or has read through autosp.h (builder.c).
+struct asp_model {
+    asp_ctx *cx;         // borrowed
+    asp_program program; // owned
+    asp_builder b;       // appends to program.graph
+    uint32_t serial;     // the high half of its values' handles; of one context
+    asp_arena text;      // what was given out last
+    asp_status failed;   // first failure of building, and its message
+    char message[ASP_MESSAGE_BYTES];
+};
+
+// What a token id or label may be.
+typedef struct asp_id_range {
+    int64_t below; // 0 <= id < below; INT64_MAX where nothing is looked up
+    bool has_ignored;
+    int64_t ignored; // allowed besides
+} asp_id_range;
+// Of the integer input v: the smallest table or row of logits that its values select from, where
+// they reach one through integer ops.  Sizes that are not numbers by env are no bound.
+asp_id_range asp_front_id_range(const asp_graph *g, const asp_env *env, asp_val v,
+                                asp_arena *scratch);
+// The ids that every input of this role ("tokens", "labels") may hold are below this; 0: no bound.
+int64_t asp_front_vocab(const asp_graph *g);
+// What typechecking does not see: parameters and inputs have names of their own.
+asp_status asp_front_check(asp_ctx *cx, const asp_graph *g);
+
 // path is a config.json, a folder that holds one (and perhaps safetensors), or graph text (*.ir).
 asp_status asp_front_load(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *out_program);
+// Graph text from memory, checked; file is for messages.
+asp_status asp_front_parse(asp_ctx *cx, const char *file, const char *text, size_t bytes,
+                           asp_program *out_program);
 void asp_program_fini(asp_program *p);
+// An independent copy.
+asp_program asp_program_clone(const asp_program *p);

@@ -11,36 +11,32 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-// Token ids of a graph are below the height of the table that they look up.
-static int64_t vocab_of(const asp_graph *g)
+asp_status asp_front_parse(asp_ctx *cx, const char *file, const char *text, size_t bytes,
+                           asp_program *out_program)
 {
-    ASP_FOR_NODES (g, n) {
-        const asp_node_info *info = asp_node_at(g, n);
-        int64_t rows;
-        if (info->op == ASP_OP_embedding &&
-            asp_size_is_num(g, asp_val_type(g, info->in[1])->dim[0], &rows))
-            return rows;
+    asp_program p = {0};
+    ASP_TRY(asp_graph_parse(cx, file, text, bytes, &p.graph));
+    asp_status s = asp_graph_typecheck(p.graph);
+    if (s == ASP_OK) s = asp_front_check(cx, p.graph);
+    if (s < 0) {
+        asp_graph_destroy(p.graph);
+        return asp_note(cx, s, "%s", file);
     }
-    return 0;
+    p.vocab = asp_front_vocab(p.graph);
+    *out_program = p;
+    return ASP_OK;
 }
 
-static asp_status load_graph(asp_ctx *cx, const char *path, asp_program *p)
+static asp_status load_graph(asp_ctx *cx, const char *path, asp_program *out_program)
 {
     asp_arena a;
     char *text = NULL;
     size_t n = 0;
     asp_arena_init(&a, cx);
     asp_status s = asp_file_read(&a, path, MAX_GRAPH_BYTES, &text, &n);
-    if (s == ASP_OK) s = asp_graph_parse(cx, path, text, n, &p->graph);
+    if (s == ASP_OK) s = asp_front_parse(cx, path, text, n, out_program);
     asp_arena_fini(&a);
-    ASP_TRY(s);
-    s = asp_graph_typecheck(p->graph);
-    if (s < 0) {
-        asp_graph_destroy(p->graph);
-        return asp_note(cx, s, "%s", path);
-    }
-    p->vocab = vocab_of(p->graph);
-    return ASP_OK;
+    return s;
 }
 
 static asp_status load_config(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *p)
@@ -87,4 +83,12 @@ void asp_program_fini(asp_program *p)
 {
     asp_graph_destroy(p->graph);
     *p = (asp_program){0};
+}
+
+asp_program asp_program_clone(const asp_program *p)
+{
+    asp_program c = *p;
+    c.graph = asp_graph_clone(p->graph);
+    if (p->weights) c.weights = asp_copy_str(&c.graph->arena, p->weights);
+    return c;
 }

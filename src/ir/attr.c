@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/ir_int.h"
 
+#include <math.h>
+
 // Each row of attr.def becomes its default values and its field list.  clang-format off: rows of
 // braces.
 // clang-format off

@@ -6,6 +6,8 @@
 #include "base/base.h"
 #include "base/dtype.h"
 
+#define ASP_MAX_RANKS 65536 // that a graph may be split for
+
 typedef struct asp_graph asp_graph;
 
 // ---- sizes -------------------------------------------------------------------------------------
@@ -71,7 +73,8 @@ typedef enum asp_op_flag {
     ASP_POINTWISE = 2,  // element by element, operands broadcast from the right
     ASP_ALIAS = 4,      // the result is the operand's memory
     ASP_COLLECTIVE = 8, // ranks meet here
-    ASP_INSERTED = 16   // only passes make it
+    ASP_INSERTED = 16,  // only passes make it
+    ASP_EARLY = 32      // MODULE: lowered before placement, so that counts are of whole tensors
 } asp_op_flag;
 
 // How an op's time is priced (cost/).
@@ -285,6 +288,13 @@ void asp_graph_print(const asp_graph *g, asp_text *t);
 // file is for messages: "file:line:column: what".
 asp_status asp_graph_parse(asp_ctx *cx, const char *file, const char *text, size_t n,
                            asp_graph **out_graph);
+// Pieces of the text form, for graphs built by hand: "f32[B, S/2, 512]"; "scale = 0.5, causal =
+// true"
+// ("": defaults), on the graph's arena.  what: stands for the file in messages.
+asp_status asp_type_parse(asp_graph *g, const char *what, const char *text, asp_type *out_type);
+asp_status asp_attr_parse(asp_graph *g, asp_op op, const char *text, const void **out_attr);
+// At most max letters, digits, '_' and '.', the first no digit: reads back as a name.
+bool asp_is_name(const char *s, size_t max);
 void asp_graph_print_dot(const asp_graph *g, asp_text *t);
 // Structure: operands defined before use, list and arrays agree, operand counts, dtype and rank
 // bounds.  Reports every violation.

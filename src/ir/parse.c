@@ -246,11 +246,10 @@ static asp_status parse_field(parser *p, const asp_field *f, char *attr)
     return ASP_OK;
 }
 
-static asp_status parse_attr(parser *p, asp_op op, void **out_attr)
+// name "=" value "," ...
+static asp_status parse_fields(parser *p, asp_op op, void *attr)
 {
     const asp_op_info *info = &asp_ops[op];
-    *out_attr = asp_copy_bytes(&p->g->arena, info->attr_default, info->attr_bytes);
-    if (!take(p, "{")) return ASP_OK;
     do {
         char name[40];
         skip_space(p);
@@ -260,8 +259,17 @@ static asp_status parse_attr(parser *p, asp_op op, void **out_attr)
         while (f->name && strcmp(f->name, name) != 0) f++;
         if (!f->name) return fail_printf(p, at, "%s has no attribute '%s'", info->name, name);
         ASP_TRY(expect(p, "="));
-        ASP_TRY(parse_field(p, f, *out_attr));
+        ASP_TRY(parse_field(p, f, attr));
     } while (take(p, ","));
+    return ASP_OK;
+}
+
+static asp_status parse_attr(parser *p, asp_op op, void **out_attr)
+{
+    const asp_op_info *info = &asp_ops[op];
+    *out_attr = asp_copy_bytes(&p->g->arena, info->attr_default, info->attr_bytes);
+    if (!take(p, "{")) return ASP_OK;
+    ASP_TRY(parse_fields(p, op, *out_attr));
     return expect(p, "}");
 }
 
@@ -401,7 +409,7 @@ static asp_status parse_graph(parser *p)
     if (take(p, "ranks")) {
         const char *at = p->s;
         ASP_TRY(parse_i64(p, &p->g->ranks));
-        if (p->g->ranks < 1 || p->g->ranks > 65536)
+        if (p->g->ranks < 1 || p->g->ranks > ASP_MAX_RANKS)
             return fail_at(p, at, "ranks is a number from 1 to 65536");
     }
     ASP_TRY(expect(p, "{"));
@@ -437,4 +445,49 @@ asp_status asp_graph_parse(asp_ctx *cx, const char *file, const char *text, size
     }
     *out_graph = p.g;
     return ASP_OK;
+}
+
+// ---- pieces
+// --------------------------------------------------------------------------------------
+
+static parser piece(asp_graph *g, const char *what, const char *text, size_t n)
+{
+    return (parser){.cx = g->cx, .file = what, .text = text, .s = text, .end = text + n, .g = g};
+}
+
+static asp_status expect_end(parser *p)
+{
+    skip_space(p);
+    return p->s == p->end ? ASP_OK : fail_at(p, p->s, "nothing more is expected here");
+}
+
+asp_status asp_type_parse(asp_graph *g, const char *what, const char *text, asp_type *out_type)
+{
+    asp_type type;
+    parser p = piece(g, what, text, strlen(text));
+    ASP_TRY(parse_type(&p, &type));
+    ASP_TRY(expect_end(&p));
+    *out_type = type;
+    return ASP_OK;
+}
+
+asp_status asp_attr_parse(asp_graph *g, asp_op op, const char *text, const void **out_attr)
+{
+    const asp_op_info *info = &asp_ops[op];
+    char what[80];
+    snprintf(what, sizeof what, "attributes of %s", info->name);
+    parser p = piece(g, what, text, strlen(text));
+    void *attr = asp_copy_bytes(&g->arena, info->attr_default, info->attr_bytes);
+    skip_space(&p);
+    if (p.s < p.end) ASP_TRY(parse_fields(&p, op, attr));
+    ASP_TRY(expect_end(&p));
+    *out_attr = attr;
+    return ASP_OK;
+}
+
+bool asp_is_name(const char *s, size_t max)
+{
+    size_t n = 0;
+    while (n <= max && is_name_char(s[n])) n++;
+    return n > 0 && n <= max && !s[n] && !isdigit((unsigned char)s[0]);
 }

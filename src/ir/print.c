@@ -113,7 +113,7 @@ static void put_node(asp_text *t, const asp_graph *g, const uint32_t *number, as
 void asp_graph_print(const asp_graph *g, asp_text *t)
 {
     asp_arena scratch;
-    asp_arena_init(&scratch, g->cx);
+    asp_arena_init(&scratch, t->arena->cx); // the caller's: ranks print in their own threads
     uint32_t *number = number_values(g, &scratch);
     asp_put(t, "graph %s", g->name);
     if (g->ranks != 1) asp_put(t, " ranks %lld", (long long)g->ranks);

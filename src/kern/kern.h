@@ -99,6 +99,9 @@ asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
 // Value number i of the attributes that are sizes; 0 where none is known.
 static inline int64_t asp_size_at(const asp_kcall *k, int i) { return k->sizes ? k->sizes[i] : 0; }
 
+// Pairs of a query and a key it sees, per head, of a call of sdpa or sdpa_grad by rank call->rank.
+int64_t asp_sdpa_pairs(const asp_kcall *call);
+
 static inline int64_t asp_tensor_count(const asp_tensor *t)
 {
     int64_t n = 1;

@@ -11,7 +11,7 @@ asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k)
 {
     const asp_tensor *q = &k->in[0], *key = &k->in[1], *v = &k->in[2];
     const asp_sdpa_attr *attr = k->attr;
-    return (asp_sdpa_sizes){
+    asp_sdpa_sizes z = {
         .batch = q->dim[0],
         .heads = q->dim[1],
         .kv_heads = key->dim[1],
@@ -24,6 +24,63 @@ asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k)
         .causal = attr->causal,
         .plain = is_plain(attr),
     };
+    asp_sdpa_rows(k, &z.q_rows, &z.k_rows);
+    z.all_meet = z.k_rows.n > 0;
+    for (int i = 0; z.causal && i < z.q_rows.n; i++)
+        z.all_meet = z.all_meet && z.q_rows.seg[i].at >= z.k_rows.seg[0].at;
+    return z;
+}
+
+int64_t asp_sdpa_pairs(const asp_kcall *call)
+{
+    asp_rows q, k;
+    asp_sdpa_rows(call, &q, &k);
+    if (!((const asp_sdpa_attr *)call->attr)->causal)
+        return asp_rows_count(&q) * asp_rows_count(&k);
+    return asp_rows_causal_pairs(&q, &k);
+}
+
+bool asp_sdpa_is_empty(const asp_sdpa_sizes *z)
+{
+    if (!z->q_rows.n || !z->k_rows.n) return true;
+    const asp_segment last = z->q_rows.seg[z->q_rows.n - 1]; // places rise
+    return z->causal && last.at + last.n <= z->k_rows.seg[0].at;
+}
+
+void asp_sdpa_rows(const asp_kcall *k, asp_rows *out_q, asp_rows *out_k)
+{
+    const asp_sdpa_attr *a = k->attr;
+    const int64_t n_q = k->in[0].dim[2], n_k = k->in[1].dim[2];
+    const int64_t rings = a->rings;
+    if (rings <= 1) {
+        *out_q = asp_rows_all(n_q);
+        *out_k = asp_rows_all(n_k);
+        return;
+    }
+    const int64_t group = k->rank * rings / k->ranks;
+    ASP_CHECK(asp_rows_room(k->sizes[0], rings) == n_q && asp_rows_room(k->sizes[1], rings) == n_k);
+    *out_q = asp_rows_of_group(k->sizes[0], rings, a->zigzag, group);
+    *out_k =
+        asp_rows_of_group(k->sizes[1], rings, a->zigzag, (group + rings - a->step % rings) % rings);
+}
+
+int64_t asp_sdpa_blocks(const asp_sdpa_sizes *z, int64_t most)
+{
+    int64_t n = 0;
+    for (int i = 0; i < z->q_rows.n; i++) n += asp_ceil_div(z->q_rows.seg[i].n, most);
+    return asp_max(n, 1);
+}
+
+asp_sdpa_block asp_sdpa_block_of(const asp_sdpa_sizes *z, int64_t most, int64_t i)
+{
+    for (int j = 0; j < z->q_rows.n; j++) {
+        const asp_segment s = z->q_rows.seg[j];
+        const int64_t blocks = asp_ceil_div(s.n, most), from = i * most;
+        if (i < blocks)
+            return (asp_sdpa_block){s.first + from, asp_min(most, s.n - from), s.at + from};
+        i -= blocks;
+    }
+    return (asp_sdpa_block){0};
 }
 
 static bool odd_width(const asp_sdpa_sizes *z)

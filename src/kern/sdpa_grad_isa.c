@@ -69,10 +69,10 @@ static void prepare(const asp_kcall *k, const asp_sdpa_sizes *z, const scratch *
 // ---- one block of queries against the keys of a chunk ------------------------------------------
 
 typedef struct chunk {
-    int64_t order;      // 0, 1, ... in which chunks of a head add to dq
-    int64_t key0, n;    // first key in its head, how many
-    int64_t kv_head;    // b * K + key head
-    const float *k, *v; // of the chunk
+    int64_t order, n_chunks; // 0, 1, ... in which chunks of a head add to dq
+    asp_segment keys;        // of it
+    int64_t kv_head;         // b * K + key head
+    const float *k, *v;      // of the chunk
     float *dk, *dv;
 } chunk;
 
@@ -105,24 +105,24 @@ static void score_grads(const asp_sdpa_sizes *z, const scratch *s, int64_t n)
 }
 
 static void block_grad(const asp_kcall *k, const asp_sdpa_sizes *z, const scratch *s,
-                       const chunk *c, int64_t head, int64_t q0, bool first)
+                       const chunk *c, int64_t head, asp_sdpa_block b, bool first)
 {
-    const int64_t n_q = asp_min(QUERIES, z->n_q - q0), row = head * z->n_q + q0;
+    const int64_t row = head * z->n_q + b.q0;
     const float *q = (const float *)k->in[Q].data + row * z->d;
     const float *dout = (const float *)k->in[DOUT].data + row * z->e;
     float *dq = (float *)k->out[DQ].data + row * z->d;
-    const int64_t end = z->causal ? asp_min(c->n, q0 + n_q - c->key0) : c->n;
+    const int64_t end = asp_sdpa_seen(z->causal, c->keys, b.at + b.n - 1);
     for (int64_t j = 0; j < end; j += KEYS) {
         const int64_t n = asp_min(KEYS, end - j);
         const float *keys = c->k + j * z->d, *values = c->v + j * z->e;
         multiply_rows(n, QUERIES, z->d, keys, z->d, s->queries, QUERIES, s->scores, QUERIES, false);
         multiply_rows(n, QUERIES, z->e, values, z->e, s->douts, QUERIES, s->dscores, QUERIES,
                       false);
-        if (z->causal) mask_block(s->scores, q0, c->key0 + j, n);
+        if (z->causal) mask_block(s->scores, b.at, c->keys.at + j, n);
         score_grads(z, s, n);
-        multiply_rows(n, z->e, n_q, s->scores, QUERIES, dout, z->e, c->dv + j * z->e, z->e, true);
-        multiply_rows(n, z->d, n_q, s->dscores, QUERIES, q, z->d, c->dk + j * z->d, z->d, true);
-        multiply_columns(n_q, z->d, n, s->dscores, QUERIES, keys, z->d, dq, z->d, !first || j > 0);
+        multiply_rows(n, z->e, b.n, s->scores, QUERIES, dout, z->e, c->dv + j * z->e, z->e, true);
+        multiply_rows(n, z->d, b.n, s->dscores, QUERIES, q, z->d, c->dk + j * z->d, z->d, true);
+        multiply_columns(b.n, z->d, n, s->dscores, QUERIES, keys, z->d, dq, z->d, !first || j > 0);
     }
 }
 
@@ -134,27 +134,78 @@ static void wait_for(atomic_uint *counter, unsigned value)
         if (spins > SPINS_BEFORE_YIELD) sched_yield();
 }
 
+static int64_t count_chunks(const asp_sdpa_sizes *z)
+{
+    int64_t n = 0;
+    for (int i = 0; i < z->k_rows.n; i++) n += asp_ceil_div(z->k_rows.seg[i].n, ASP_SDPA_KEY_CHUNK);
+    return n;
+}
+
+// The keys of chunk number `order` of a head.
+static asp_segment keys_of(const asp_sdpa_sizes *z, int64_t n_chunks, int64_t order)
+{
+    int64_t i = z->causal ? n_chunks - 1 - order : order;
+    for (int j = 0; j < z->k_rows.n; j++) {
+        const asp_segment s = z->k_rows.seg[j];
+        const int64_t chunks = asp_ceil_div(s.n, ASP_SDPA_KEY_CHUNK);
+        const int64_t from = i * ASP_SDPA_KEY_CHUNK;
+        if (i < chunks)
+            return (asp_segment){s.first + from, asp_min(ASP_SDPA_KEY_CHUNK, s.n - from),
+                                 s.at + from};
+        i -= chunks;
+    }
+    return (asp_segment){0};
+}
+
+static bool meets(const asp_sdpa_sizes *z, asp_segment keys, asp_sdpa_block b)
+{
+    return b.n > 0 && asp_sdpa_seen(z->causal, keys, b.at + b.n - 1) > 0;
+}
+
+// Chunks before this one that add to dq of the block.
+static unsigned chunks_before(const asp_sdpa_sizes *z, const chunk *c, asp_sdpa_block b)
+{
+    unsigned n = 0;
+    for (int64_t o = 0; o < c->order; o++) n += meets(z, keys_of(z, c->n_chunks, o), b);
+    return n;
+}
+
 static void chunk_grad(const asp_kcall *k, const asp_sdpa_sizes *z, const scratch *s,
                        const chunk *c)
 {
-    const int64_t n_blocks = asp_ceil_div(z->n_q, QUERIES);
-    memset(c->dk, 0, (size_t)(c->n * z->d) * sizeof(float));
-    memset(c->dv, 0, (size_t)(c->n * z->e) * sizeof(float));
+    const int64_t n_blocks = asp_sdpa_blocks(z, QUERIES);
+    memset(c->dk, 0, (size_t)(c->keys.n * z->d) * sizeof(float));
+    memset(c->dv, 0, (size_t)(c->keys.n * z->e) * sizeof(float));
     for (int64_t g = 0; g < z->group; g++) {
         const int64_t head = c->kv_head * z->group + g;
-        for (int64_t i = z->causal ? c->key0 / QUERIES : 0; i < n_blocks; i++) {
-            // Chunks before this one that add to dq of the block: when causal, those up to its
-            // diagonal.
-            int64_t before = c->order;
-            if (z->causal) before = i * QUERIES / ASP_SDPA_KEY_CHUNK - c->key0 / ASP_SDPA_KEY_CHUNK;
+        for (int64_t i = 0; i < n_blocks; i++) {
+            const asp_sdpa_block b = asp_sdpa_block_of(z, QUERIES, i);
+            if (!meets(z, c->keys, b)) continue;
+            const unsigned before = chunks_before(z, c, b);
             atomic_uint *counter = &s->counter[head * n_blocks + i];
-            load_block(k, z, s, head * z->n_q + i * QUERIES,
-                       asp_min(QUERIES, z->n_q - i * QUERIES));
-            wait_for(counter, (unsigned)before);
-            block_grad(k, z, s, c, head, i * QUERIES, before == 0);
-            atomic_store_explicit(counter, (unsigned)before + 1, memory_order_release);
+            load_block(k, z, s, head * z->n_q + b.q0, b.n);
+            wait_for(counter, before);
+            block_grad(k, z, s, c, head, b, before == 0);
+            atomic_store_explicit(counter, before + 1, memory_order_release);
         }
     }
+}
+
+// What no block and no chunk writes: the tails; dq of queries that see no key.
+static void clear_rest(const asp_kcall *k, const asp_sdpa_sizes *z, asp_worker *w)
+{
+    const int64_t q0 = z->all_meet ? asp_rows_count(&z->q_rows) : 0, n_q = z->n_q - q0;
+    const int64_t k0 = asp_rows_count(&z->k_rows), n_k = z->n_k - k0;
+    for (int64_t h; (h = asp_team_next(w, z->batch * z->heads)) >= 0;) {
+        memset((float *)k->out[DQ].data + (h * z->n_q + q0) * z->d, 0,
+               (size_t)(n_q * z->d) * sizeof(float));
+        if (h >= z->batch * z->kv_heads) continue;
+        memset((float *)k->out[DK].data + (h * z->n_k + k0) * z->d, 0,
+               (size_t)(n_k * z->d) * sizeof(float));
+        memset((float *)k->out[DV].data + (h * z->n_k + k0) * z->e, 0,
+               (size_t)(n_k * z->e) * sizeof(float));
+    }
+    asp_team_barrier(w);
 }
 
 void ASP_ISA_NAME(asp_sdpa_grad_f32)(const asp_kcall *k, asp_worker *w)
@@ -169,13 +220,15 @@ void ASP_ISA_NAME(asp_sdpa_grad_f32)(const asp_kcall *k, asp_worker *w)
         return;
     }
     const scratch s = scratch_in(k, &z, w->thread);
-    const int64_t n_chunks = asp_ceil_div(z.n_k, ASP_SDPA_KEY_CHUNK);
+    const int64_t n_chunks = count_chunks(&z);
+    if (!z.all_meet || asp_rows_count(&z.q_rows) < z.n_q || asp_rows_count(&z.k_rows) < z.n_k)
+        clear_rest(k, &z, w);
+    if (asp_sdpa_is_empty(&z)) return;
     prepare(k, &z, &s, w);
     for (int64_t i; (i = asp_team_next(w, z.batch * z.kv_heads * n_chunks)) >= 0;) {
-        chunk c = {.order = i % n_chunks, .kv_head = i / n_chunks};
-        c.key0 = (z.causal ? n_chunks - 1 - c.order : c.order) * ASP_SDPA_KEY_CHUNK;
-        c.n = asp_min(ASP_SDPA_KEY_CHUNK, z.n_k - c.key0);
-        const int64_t row = c.kv_head * z.n_k + c.key0;
+        chunk c = {.order = i % n_chunks, .n_chunks = n_chunks, .kv_head = i / n_chunks};
+        c.keys = keys_of(&z, n_chunks, c.order);
+        const int64_t row = c.kv_head * z.n_k + c.keys.first;
         c.k = (const float *)k->in[K].data + row * z.d;
         c.v = (const float *)k->in[V].data + row * z.e;
         c.dk = (float *)k->out[DK].data + row * z.d;

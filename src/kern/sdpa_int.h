@@ -2,6 +2,7 @@
 // Apache-2.0
 #pragma once
 
+#include "base/rows.h"
 #include "kern/kern_int.h"
 
 // q (B,N,Q,D)  k (B,K,S,D)  v (B,K,S,E)  out (B,N,Q,E)  lse (B,N,Q); query head h of N reads key
@@ -10,8 +11,30 @@ typedef struct asp_sdpa_sizes {
     int64_t batch, heads, kv_heads, group, n_q, n_k, d, e;
     float scale;
     bool causal;
-    bool plain; // causal or not, nothing else; else the reference runs
+    bool plain;              // causal or not, nothing else; else the reference runs
+    asp_rows q_rows, k_rows; // where the rows of q and of k stand in the sequence
+    bool all_meet;           // every query of q_rows sees a key
 } asp_sdpa_sizes;
+
+// The rows of a call: all of them in order, or those of two groups in a ring of them: the group of
+// this rank and the one whose keys have come `step` groups far.  The tail is outside of them.
+void asp_sdpa_rows(const asp_kcall *k, asp_rows *out_q, asp_rows *out_k);
+
+// Keys of a segment that a causal query at place q_at, or one before it, may see: those before.
+static inline int64_t asp_sdpa_seen(bool causal, asp_segment keys, int64_t q_at)
+{
+    return causal ? asp_max(asp_min(keys.n, q_at + 1 - keys.at), 0) : keys.n;
+}
+
+// No query sees a key: a block that the mask empties.
+bool asp_sdpa_is_empty(const asp_sdpa_sizes *z);
+
+// A block of at most `most` queries; i counts the blocks of a head.  At least one, maybe empty.
+typedef struct asp_sdpa_block {
+    int64_t q0, n, at; // first row of q, number, place of the first in the sequence
+} asp_sdpa_block;
+int64_t asp_sdpa_blocks(const asp_sdpa_sizes *z, int64_t most);
+asp_sdpa_block asp_sdpa_block_of(const asp_sdpa_sizes *z, int64_t most, int64_t i);
 
 asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k);
 
@@ -37,6 +60,6 @@ static inline int64_t asp_sdpa_delta_floats(const asp_sdpa_sizes *z)
 }
 static inline int64_t asp_sdpa_counters(const asp_sdpa_sizes *z)
 {
-    int64_t blocks = asp_ceil_div(z->n_q, ASP_SDPA_LEAST_QUERIES);
+    int64_t blocks = asp_sdpa_blocks(z, ASP_SDPA_LEAST_QUERIES);
     return asp_round_up(z->batch * z->heads * blocks, 16);
 }

@@ -14,6 +14,7 @@
 // State of one block of queries.
 typedef struct block {
     int64_t q0, n_q; // first query in its head, how many
+    int64_t at;      // place of the first in the sequence
     float *queries;  // (D, QUERIES) transposed, times scale log2(e); missing queries are 0
     float *scores;   // (KEYS, QUERIES)
     float *out;      // (QUERIES, E), not yet divided by sum
@@ -80,32 +81,47 @@ static void softmax_block(const asp_sdpa_sizes *z, block *b, int64_t n)
 static void write_rows(const asp_sdpa_sizes *z, const block *b, float *out, float *lse)
 {
     for (int64_t q = 0; q < b->n_q; q++) {
-        const float inverse = 1.0f / b->sum[q];
+        const float inverse = b->sum[q] > 0 ? 1.0f / b->sum[q] : 0.0f; // no key: 0
         for (int64_t x = 0; x < z->e; x += ASP_VF)
             asp_vf_store(out + q * z->e + x, asp_vf_load(b->out + q * z->e + x) * inverse);
         lse[q] = (float)((double)b->reference[q] * LN_2 + log((double)b->sum[q]));
     }
 }
 
-static void attend(const asp_kcall *k, const asp_sdpa_sizes *z, int64_t head, block *b)
+// Rows behind the last segment see nothing.
+static void write_tail(const asp_sdpa_sizes *z, int64_t head, float *out, float *lse)
 {
-    const int64_t row = head * z->n_q + b->q0, kv = kv_row(z, head);
-    const float *keys = (const float *)k->in[1].data + kv * z->d;
-    const float *values = (const float *)k->in[2].data + kv * z->e;
-    const int64_t end = z->causal ? asp_min(b->q0 + b->n_q, z->n_k) : z->n_k;
-    load_transposed(b->queries, (const float *)k->in[0].data + row * z->d, b->n_q, z->d,
-                    z->scale * LOG2_E);
-    for (int64_t q = 0; q < QUERIES; q++) b->reference[q] = -INFINITY, b->sum[q] = 0;
-    memset(b->out, 0, (size_t)(QUERIES * z->e) * sizeof(float));
+    const int64_t at = asp_rows_count(&z->q_rows), n = z->n_q - at, row = head * z->n_q + at;
+    memset(out + row * z->e, 0, (size_t)(n * z->e) * sizeof *out);
+    for (int64_t q = 0; q < n; q++) lse[row + q] = -INFINITY;
+}
+
+// The keys of one segment.
+static void attend_segment(const asp_kcall *k, const asp_sdpa_sizes *z, int64_t kv, asp_segment s,
+                           block *b)
+{
+    const float *keys = (const float *)k->in[1].data + (kv + s.first) * z->d;
+    const float *values = (const float *)k->in[2].data + (kv + s.first) * z->e;
+    const int64_t end = asp_sdpa_seen(z->causal, s, b->at + b->n_q - 1);
     for (int64_t j = 0; j < end; j += KEYS) {
         const int64_t n = asp_min(KEYS, end - j);
         multiply_rows(n, QUERIES, z->d, keys + j * z->d, z->d, b->queries, QUERIES, b->scores,
                       QUERIES, false);
-        if (z->causal) mask_block(b->scores, b->q0, j, n);
+        if (z->causal) mask_block(b->scores, b->at, s.at + j, n);
         softmax_block(z, b, n);
         multiply_columns(b->n_q, z->e, n, b->scores, QUERIES, values + j * z->e, z->e, b->out, z->e,
                          true);
     }
+}
+
+static void attend(const asp_kcall *k, const asp_sdpa_sizes *z, int64_t head, block *b)
+{
+    const int64_t row = head * z->n_q + b->q0, kv = kv_row(z, head);
+    load_transposed(b->queries, (const float *)k->in[0].data + row * z->d, b->n_q, z->d,
+                    z->scale * LOG2_E);
+    for (int64_t q = 0; q < QUERIES; q++) b->reference[q] = -INFINITY, b->sum[q] = 0;
+    memset(b->out, 0, (size_t)(QUERIES * z->e) * sizeof(float));
+    for (int s = 0; s < z->k_rows.n; s++) attend_segment(k, z, kv, z->k_rows.seg[s], b);
     write_rows(z, b, (float *)k->out[0].data + row * z->e, (float *)k->out[1].data + row);
 }
 
@@ -121,11 +137,12 @@ void ASP_ISA_NAME(asp_sdpa_f32)(const asp_kcall *k, asp_worker *w)
         SDPA_BELOW(k, w);
         return;
     }
-    const int64_t n_blocks = asp_ceil_div(z.n_q, QUERIES);
+    const int64_t n_blocks = asp_sdpa_blocks(&z, QUERIES);
     block b = block_in((float *)k->work + w->thread * asp_sdpa_thread_floats(&z), &z);
     for (int64_t i; (i = asp_team_next(w, z.batch * z.heads * n_blocks)) >= 0;) {
-        b.q0 = (n_blocks - 1 - i % n_blocks) * QUERIES;
-        b.n_q = asp_min(QUERIES, z.n_q - b.q0);
-        attend(k, &z, i / n_blocks, &b);
+        const asp_sdpa_block q = asp_sdpa_block_of(&z, QUERIES, n_blocks - 1 - i % n_blocks);
+        b.q0 = q.q0, b.n_q = q.n, b.at = q.at;
+        if (q.n) attend(k, &z, i / n_blocks, &b);
+        if (i % n_blocks == 0) write_tail(&z, i / n_blocks, k->out[0].data, k->out[1].data);
     }
 }

@@ -46,6 +46,15 @@ static inline asp_val asp_out(const asp_builder *b, asp_node n, uint32_t i)
 // What families share.  pointwise.c: one float operand; two that broadcast; a value and a cotangent
 // of one type.
 asp_infer_fn asp_infer_unary, asp_infer_binary, asp_infer_grad;
+// The type that operands i and j broadcast to; their dtypes agree.
+asp_status asp_infer_broadcast(const asp_infer *in, uint32_t i, uint32_t j, asp_type *out);
+// shape.c: operand 0 without the dims, or with 1 in their place; dims are checked.  A rule for
+// that, the dims being letters of this kind; the first form reads the attributes of `sum`.
+asp_status asp_infer_reduced(const asp_infer *in, const asp_ints *dims, bool keep, asp_type *out);
+void asp_rule_reduced(asp_rule_builder *b, asp_letter_kind kind);
+void asp_rule_reduced_dims(asp_rule_builder *b, const asp_ints *dims, bool keep,
+                           asp_letter_kind kind);
+asp_type asp_kept_type(asp_graph *g, const asp_type *x, const asp_ints *dims); // with 1 there
 // The cotangent of operand i, summed over what broadcasting stretched.
 asp_val asp_build_sum_to_operand(asp_builder *b, asp_node n, uint32_t i, asp_val d);
 // A rule for operands and results of one shape: dims in the bit set are whole, the others may be

@@ -3,33 +3,53 @@
 // Apache-2.0
 #include "op/op_int.h"
 
-// The shape both operands broadcast to: equal sizes, or a plain 1.
-static asp_status broadcast(asp_infer *in, asp_type *out)
+#include <math.h>
+
+// Equal sizes, or a plain 1.
+asp_status asp_infer_broadcast(const asp_infer *in, uint32_t i, uint32_t j, asp_type *out)
 {
-    const asp_type *a = &in->in[0], *b = &in->in[1];
+    const asp_type *a = &in->in[i], *b = &in->in[j];
     if (a->dtype != b->dtype)
         return asp_infer_fail(in, ASP_ERR_SHAPE,
                               "operands are %s and %s; dtypes must agree (cast one)",
                               asp_type_str(in->g, a), asp_type_str(in->g, b));
     asp_size one = asp_size_num(in->g, 1);
     *out = a->rank >= b->rank ? *a : *b;
-    for (uint32_t i = 1; i <= out->rank; i++) {
-        asp_size x = i <= a->rank ? a->dim[a->rank - i] : one,
-                 y = i <= b->rank ? b->dim[b->rank - i] : one;
+    for (uint32_t k = 1; k <= out->rank; k++) {
+        asp_size x = k <= a->rank ? a->dim[a->rank - k] : one,
+                 y = k <= b->rank ? b->dim[b->rank - k] : one;
         if (!asp_size_equal(x, y) && !asp_size_equal(x, one) && !asp_size_equal(y, one))
             return asp_infer_fail(in, ASP_ERR_SHAPE, "%s and %s do not broadcast",
                                   asp_type_str(in->g, a), asp_type_str(in->g, b));
-        out->dim[out->rank - i] = asp_size_equal(x, one) ? y : x;
+        out->dim[out->rank - k] = asp_size_equal(x, one) ? y : x;
     }
     return ASP_OK;
 }
 
-asp_status asp_infer_binary(asp_infer *in)
+static asp_status want_number(const asp_infer *in)
+{
+    return in->in[0].dtype == ASP_I64 ? ASP_OK : asp_want_float(in, 0);
+}
+
+// Of numbers: integers too, which have no derivative.
+static asp_status infer_binary_number(asp_infer *in)
 {
     asp_type out;
-    ASP_TRY(asp_want_float(in, 0));
-    ASP_TRY(broadcast(in, &out));
+    ASP_TRY(want_number(in));
+    ASP_TRY(asp_infer_broadcast(in, 0, 1, &out));
     return asp_result(in, &out);
+}
+
+static asp_status infer_unary_number(asp_infer *in)
+{
+    ASP_TRY(want_number(in));
+    return asp_result_like(in, 0);
+}
+
+asp_status asp_infer_binary(asp_infer *in)
+{
+    ASP_TRY(asp_want_float(in, 0));
+    return infer_binary_number(in);
 }
 
 asp_status asp_infer_unary(asp_infer *in)
@@ -38,19 +58,49 @@ asp_status asp_infer_unary(asp_infer *in)
     return asp_result_like(in, 0);
 }
 
-#define UNARY(name) \
+#define OF_FLOAT(name) \
     asp_status asp_##name##_infer(asp_infer *in) { return asp_infer_unary(in); }
-#define BINARY(name) \
-    asp_status asp_##name##_infer(asp_infer *in) { return asp_infer_binary(in); }
-UNARY(add_scalar)
-UNARY(mul_scalar)
-UNARY(neg)
-UNARY(exp)
-UNARY(rsqrt)
-BINARY(add)
-BINARY(sub)
-BINARY(mul)
-BINARY(div)
+#define OF_NUMBER(name) \
+    asp_status asp_##name##_infer(asp_infer *in) { return infer_unary_number(in); }
+#define OF_NUMBERS(name) \
+    asp_status asp_##name##_infer(asp_infer *in) { return infer_binary_number(in); }
+OF_FLOAT(exp)
+OF_FLOAT(rsqrt)
+OF_FLOAT(sqrt)
+OF_FLOAT(pow)
+OF_FLOAT(log)
+OF_FLOAT(log1p)
+OF_FLOAT(sin)
+OF_FLOAT(cos)
+OF_FLOAT(erf)
+OF_NUMBER(neg)
+OF_NUMBER(abs)
+OF_NUMBER(sign)
+OF_NUMBER(clamp)
+OF_NUMBERS(add)
+OF_NUMBERS(sub)
+OF_NUMBERS(mul)
+OF_NUMBERS(floor_divide)
+OF_NUMBERS(remainder)
+OF_NUMBERS(minimum)
+OF_NUMBERS(maximum)
+
+asp_status asp_div_infer(asp_infer *in) { return asp_infer_binary(in); }
+asp_status asp_clamp_grad_infer(asp_infer *in) { return asp_infer_grad(in); }
+
+// A number beside integers is one itself.
+static asp_status infer_scalar(asp_infer *in)
+{
+    const double value = ((const asp_scalar_attr *)in->attr)->value;
+    bool whole = fabs(value) <= 9007199254740992.0 && value == floor(value); // 2^53: exact
+    if (in->in[0].dtype == ASP_I64 && !whole)
+        return asp_infer_fail(in, ASP_ERR_INPUT, "value = %g beside i64 is not a whole number",
+                              value);
+    return infer_unary_number(in);
+}
+
+asp_status asp_add_scalar_infer(asp_infer *in) { return infer_scalar(in); }
+asp_status asp_mul_scalar_infer(asp_infer *in) { return infer_scalar(in); }
 
 asp_status asp_infer_grad(asp_infer *in)
 {
@@ -101,6 +151,15 @@ void asp_div_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *
         b, n, 1, ASP_B1(b, neg, NULL, ASP_B2(b, mul, NULL, over, asp_out(b, n, 0))));
 }
 
+// a - floor(a / b) b, and the floor is constant
+void asp_remainder_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    asp_val times = ASP_B2(b, floor_divide, NULL, asp_in(b, n, 0), asp_in(b, n, 1));
+    asp_val d = ASP_B1(b, neg, NULL, ASP_B2(b, mul, NULL, cotangent[0], times));
+    out_in[0] = asp_build_sum_to_operand(b, n, 0, cotangent[0]);
+    out_in[1] = asp_build_sum_to_operand(b, n, 1, d);
+}
+
 void asp_add_scalar_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     (void)b;
@@ -130,4 +189,94 @@ void asp_rsqrt_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val
     asp_val y = asp_out(b, n, 0);
     asp_val cube = ASP_B2(b, mul, NULL, ASP_B2(b, mul, NULL, y, y), y);
     out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], asp_build_scaled(b, cube, -0.5));
+}
+
+// ---- functions of one number -------------------------------------------------------------------
+
+void asp_abs_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], ASP_B1(b, sign, NULL, asp_in(b, n, 0)));
+}
+
+// Constant but for its steps.
+void asp_sign_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    (void)b, (void)n, (void)cotangent, (void)out_in;
+}
+
+void asp_sqrt_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    out_in[0] = ASP_B2(b, div, NULL, asp_build_scaled(b, cotangent[0], 0.5), asp_out(b, n, 0));
+}
+
+// x^0 is 1 everywhere: no derivative.
+void asp_pow_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    const double value = ASP_ATTR(b, n, scalar)->value;
+    asp_val x = asp_in(b, n, 0);
+    if (value == 0.0) return;
+    asp_scalar_attr less = {.value = value - 1.0};
+    asp_val power = value == 2.0 ? x : ASP_B1(b, pow, &less, x);
+    out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], asp_build_scaled(b, power, value));
+}
+
+void asp_log_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    out_in[0] = ASP_B2(b, div, NULL, cotangent[0], asp_in(b, n, 0));
+}
+
+void asp_log1p_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    asp_scalar_attr one = {.value = 1.0};
+    asp_val x = ASP_B1(b, add_scalar, &one, asp_in(b, n, 0));
+    out_in[0] = ASP_B2(b, div, NULL, cotangent[0], x);
+}
+
+void asp_sin_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], ASP_B1(b, cos, NULL, asp_in(b, n, 0)));
+}
+
+void asp_cos_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    asp_val sine = ASP_B1(b, sin, NULL, asp_in(b, n, 0));
+    out_in[0] = ASP_B1(b, neg, NULL, ASP_B2(b, mul, NULL, cotangent[0], sine));
+}
+
+// 2 / sqrt(pi) e^(-x^2)
+void asp_erf_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    asp_val x = asp_in(b, n, 0);
+    asp_val e = ASP_B1(b, exp, NULL, ASP_B1(b, neg, NULL, ASP_B2(b, mul, NULL, x, x)));
+    out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], asp_build_scaled(b, e, 1.12837916709551257390));
+}
+
+void asp_clamp_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    out_in[0] = ASP_B2(b, clamp_grad, ASP_ATTR(b, n, clamp), asp_in(b, n, 0), cotangent[0]);
+}
+
+// ---- the smaller, the larger -------------------------------------------------------------------
+
+// The operand that was taken gets all, equal ones half each.
+static void vjp_taken(asp_builder *b, asp_node n, asp_op loses, asp_val dy, asp_val *out_in)
+{
+    asp_type number = {.dtype = asp_val_type(b->g, dy)->dtype};
+    asp_val zero = asp_build_constant(b, 0, &number), x[] = {asp_in(b, n, 0), asp_in(b, n, 1)};
+    asp_val same = asp_build(b, ASP_OP_eq, NULL, 2, x);
+    asp_val share = ASP_B3(b, where, NULL, same, asp_build_scaled(b, dy, 0.5), dy);
+    for (uint32_t i = 0; i < 2; i++) {
+        asp_val lost = asp_build(b, loses, NULL, 2, (asp_val[]){x[i], x[1 - i]});
+        out_in[i] = asp_build_sum_to_operand(b, n, i, ASP_B3(b, where, NULL, lost, zero, share));
+    }
+}
+
+void asp_minimum_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    vjp_taken(b, n, ASP_OP_gt, cotangent[0], out_in);
+}
+
+void asp_maximum_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    vjp_taken(b, n, ASP_OP_lt, cotangent[0], out_in);
 }

@@ -180,58 +180,68 @@ void asp_expand_rule(asp_rule_builder *b)
     }
 }
 
-// The shape with the summed dims as 1.
-static asp_type kept(asp_graph *g, const asp_type *x, const asp_sum_attr *a)
+asp_type asp_kept_type(asp_graph *g, const asp_type *x, const asp_ints *dims)
 {
     asp_type t = *x;
-    for (uint32_t i = 0; i < a->dims.n; i++) t.dim[a->dims.at[i]] = asp_size_num(g, 1);
+    for (uint32_t i = 0; i < dims->n; i++) t.dim[dims->at[i]] = asp_size_num(g, 1);
     return t;
+}
+
+asp_status asp_infer_reduced(const asp_infer *in, const asp_ints *dims, bool keep, asp_type *out)
+{
+    const asp_type *x = &in->in[0];
+    bool gone[ASP_MAX_RANK] = {false};
+    for (uint32_t i = 0; i < dims->n; i++) {
+        ASP_TRY(asp_want_dim_attr(in, "dims", dims->at[i], x->rank));
+        if (gone[dims->at[i]])
+            return asp_infer_fail(in, ASP_ERR_SHAPE, "dims names a dimension twice");
+        gone[dims->at[i]] = true;
+    }
+    *out = keep ? asp_kept_type(in->g, x, dims) : (asp_type){.dtype = x->dtype};
+    for (uint32_t d = 0; !keep && d < x->rank; d++)
+        if (!gone[d]) out->dim[out->rank++] = x->dim[d];
+    return ASP_OK;
 }
 
 asp_status asp_sum_infer(asp_infer *in)
 {
     const asp_sum_attr *a = in->attr;
-    const asp_type *x = &in->in[0];
-    bool gone[ASP_MAX_RANK] = {false};
-    ASP_TRY(asp_want_float(in, 0));
-    for (uint32_t i = 0; i < a->dims.n; i++) {
-        ASP_TRY(asp_want_dim_attr(in, "dims", a->dims.at[i], x->rank));
-        if (gone[a->dims.at[i]])
-            return asp_infer_fail(in, ASP_ERR_SHAPE, "dims names a dimension twice");
-        gone[a->dims.at[i]] = true;
-    }
-    if (a->keep) {
-        asp_type out = kept(in->g, x, a);
-        return asp_result(in, &out);
-    }
-    asp_type out = {.dtype = x->dtype};
-    for (uint32_t d = 0; d < x->rank; d++)
-        if (!gone[d]) out.dim[out.rank++] = x->dim[d];
+    asp_type out;
+    if (in->in[0].dtype != ASP_I64) ASP_TRY(asp_want_float(in, 0));
+    ASP_TRY(asp_infer_reduced(in, &a->dims, a->keep, &out));
     return asp_result(in, &out);
 }
 
 void asp_sum_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     asp_type x = *asp_val_type(b->g, asp_in(b, n, 0));
-    asp_type with_ones = kept(b->g, &x, ASP_ATTR(b, n, sum));
+    asp_type with_ones = asp_kept_type(b->g, &x, &ASP_ATTR(b, n, sum)->dims);
     out_in[0] = asp_build_expand_to(b, asp_build_view(b, cotangent[0], &with_ones), &x);
 }
 
-void asp_sum_rule(asp_rule_builder *b)
+void asp_rule_reduced_dims(asp_rule_builder *b, const asp_ints *dims, bool keep,
+                           asp_letter_kind kind)
 {
-    const asp_sum_attr *a = b->info->attr;
     const asp_type *x = asp_rule_type(b, 0);
     unsigned gone = 0;
-    for (uint32_t i = 0; i < a->dims.n; i++) gone |= 1u << a->dims.at[i];
+    for (uint32_t i = 0; i < dims->n; i++) gone |= 1u << dims->at[i];
     for (uint32_t d = 0, o = 0; d < x->rank; d++) {
-        bool summed = gone >> d & 1;
-        asp_letter_kind kind = summed ? ASP_LETTER_SUM : ASP_LETTER_SPLIT;
-        uint8_t c = asp_rule_letter(b, kind, x->dim[d]);
+        bool reduced = gone >> d & 1;
+        uint8_t c = asp_rule_letter(b, reduced ? kind : ASP_LETTER_SPLIT, x->dim[d]);
         asp_rule_put(b, &b->rule->in[0][d], c);
-        if (!summed) asp_rule_put(b, &b->rule->out[0][o], c);
-        if (!summed || a->keep) o++;
+        for (uint32_t i = 0; !reduced && i < b->info->n_out; i++)
+            asp_rule_put(b, &b->rule->out[i][o], c);
+        if (!reduced || keep) o++;
     }
 }
+
+void asp_rule_reduced(asp_rule_builder *b, asp_letter_kind kind)
+{
+    const asp_sum_attr *a = b->info->attr;
+    asp_rule_reduced_dims(b, &a->dims, a->keep, kind);
+}
+
+void asp_sum_rule(asp_rule_builder *b) { asp_rule_reduced(b, ASP_LETTER_SUM); }
 
 static asp_status want_repeat(const asp_infer *in)
 {

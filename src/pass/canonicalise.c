@@ -4,6 +4,11 @@
 //   %2 = view %1 {shape = [B, S, 4, 8]}     ->   %2 = view %x {shape = [B, S, 4, 8]}
 //   %3 = cast %2 {to = f32}  (f32 already)       (readers of %3 read %2)
 //
+//   %m = mean %x {dims = [1]}              ->   %1 = sum %x {dims = [1]}
+//                                               %2 = size_value {size = S}
+//                                               %m = div %1, %2
+//
+// Modules that count elements (ASP_EARLY) are lowered here, while sizes are those of whole tensors.
 // The passes behind it meet fewer shapes of the same program; values nobody reads any more stay for
 // dce.  With one rank nothing is done: the program is the one the user wrote.  O(nodes).
 // SPDX-License-Identifier: Apache-2.0
@@ -56,11 +61,18 @@ static bool join_with_operand(asp_graph *g, asp_node n)
 asp_status asp_pass_canonicalise(asp_pass *px, asp_graph *g)
 {
     if (px->options->ranks == 1) return ASP_OK;
-    asp_val *map = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
-    ASP_FOR_NODES (g, n) {
+    const uint32_t n_old = g->vals.n; // what is made here is not rewired
+    asp_val *map = ASP_NEW_ARRAY(px->scratch, asp_val, n_old);
+    for (asp_node n = g->head, next; n.i; n = next) {
         asp_node_info *info = asp_node_at(g, n);
+        next = info->next;
         for (uint32_t i = 0; i < info->n_in; i++)
-            if (map[info->in[i].i].i) info->in[i] = map[info->in[i].i];
+            if (info->in[i].i < n_old && map[info->in[i].i].i) info->in[i] = map[info->in[i].i];
+        if (asp_op_has(info->op, ASP_EARLY)) {
+            ASP_TRY(asp_lower_node(px, g, n, map));
+            asp_graph_remove(g, n);
+            continue;
+        }
         px->changes += join_with_operand(g, n);
         if (!does_nothing(g, info)) continue;
         map[info->first.i] = info->in[0];

@@ -6,7 +6,7 @@
 // only.  O(nodes). SPDX-License-Identifier: Apache-2.0
 #include "pass/pass.h"
 
-static asp_status lower_node(asp_pass *px, asp_graph *g, asp_node n, asp_val *map)
+asp_status asp_lower_node(asp_pass *px, asp_graph *g, asp_node n, asp_val *map)
 {
     const asp_node_info info = *asp_node_at(g, n);
     asp_builder b = {.g = g, .before = n, .loc = info.loc};
@@ -33,7 +33,7 @@ asp_status asp_pass_lower(asp_pass *px, asp_graph *g)
         for (uint32_t i = 0; i < info->n_in; i++)
             if (info->in[i].i < n_old && map[info->in[i].i].i) info->in[i] = map[info->in[i].i];
         if (asp_ops[info->op].kind != ASP_MODULE) continue;
-        ASP_TRY(lower_node(px, g, n, map));
+        ASP_TRY(asp_lower_node(px, g, n, map));
         asp_graph_remove(g, n);
     }
     for (uint32_t i = 0; i < g->outputs.n; i++)

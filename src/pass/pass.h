@@ -59,6 +59,10 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
 // What pass remat puts behind the location of a node that computes something again.
 #define ASP_AGAIN_SUFFIX ".again"
 
+// Builds what a MODULE node is made of before it; map[v.i] = what replaces its result v.  The node
+// stays in the list.
+asp_status asp_lower_node(asp_pass *px, asp_graph *g, asp_node n, asp_val *map);
+
 // For passes that rewire many values at once: map[v.i] = the value to read instead of v (none: v
 // itself).  Applies to all operands and outputs in one sweep.
 void asp_graph_rewire(asp_graph *g, const asp_val *map);

@@ -8,6 +8,7 @@
 // peer has read (comm/comm.h), so an operand need not outlive its step.  Neighbours: program.c
 // (steps), executor.c. SPDX-License-Identifier: Apache-2.0
 #include "flow/pack.h"
+#include "op/op.h"
 #include "run/run_int.h"
 
 #include <stdlib.h>
@@ -114,8 +115,34 @@ static asp_plan_param *find_param(asp_plan *plan, const asp_map *index, const ch
     return i == UINT32_MAX ? NULL : &plan->params.at[i];
 }
 
-// A gradient that is another one's storage too, a parameter or an input cannot be written into its
-// slab: no pass makes one today.
+// The value whose memory v is.
+static asp_val root_of(const asp_graph *g, asp_val v)
+{
+    while (asp_op_has(asp_val_node(g, v)->op, ASP_ALIAS)) v = asp_val_node(g, v)->in[0];
+    return v;
+}
+
+// A gradient stands in its parameter's slab.  One that is another's too (of w1 and w2 in w1 + w2),
+// a parameter or an input is copied there.
+asp_status asp_planner_separate_outputs(asp_planner *p)
+{
+    asp_graph *g = p->g;
+    bool *taken = ASP_NEW_ARRAY(&p->scratch, bool, g->vals.n);
+    asp_builder b = {.g = g, .loc = ASP_GRADIENTS_LOC};
+    for (uint32_t i = 0; i < g->outputs.n; i++) {
+        asp_val v = g->outputs.at[i].val, root = root_of(g, v);
+        asp_op op = asp_val_node(g, root)->op;
+        bool given = op == ASP_OP_param || op == ASP_OP_input;
+        if (!given && !taken[root.i]) {
+            taken[root.i] = true;
+            continue;
+        }
+        asp_cast_attr same = {.to = asp_val_type(g, v)->dtype};
+        g->outputs.at[i].val = ASP_B1(&b, cast, &same, v);
+    }
+    return b.status;
+}
+
 static asp_status bind_outputs(asp_planner *p)
 {
     asp_plan *plan = p->plan;
@@ -133,9 +160,7 @@ static asp_status bind_outputs(asp_planner *p)
         asp_plan_param *param = find_param(plan, &index, o->name);
         if (!param) continue;
         asp_storage *s = &p->storages.at[p->storage_of[o->val.i]];
-        if (s->kind != ASP_MEM_ACTIVATION)
-            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
-                            "the gradient of %s is not a value of its own", o->name);
+        ASP_CHECK(s->kind == ASP_MEM_ACTIVATION);
         s->kind = ASP_MEM_GRAD;
         s->place = plan->slab_offset[ASP_SLAB_GRAD] + param->offset * asp_dtypes[plan->dtype].bytes;
     }

@@ -66,6 +66,7 @@ static void fill_report(asp_plan *plan)
 
 static asp_status make(asp_planner *p)
 {
+    ASP_TRY(asp_planner_separate_outputs(p));
     p->storage_of = ASP_NEW_ARRAY(&p->scratch, uint32_t, p->g->vals.n);
     ASP_PUSH(&p->scratch, &p->storages, (asp_storage){0});
     ASP_TRY(asp_planner_assign_storages(p));
@@ -132,11 +133,11 @@ void asp_plan_print(const asp_plan *p, asp_text *t)
     }
 }
 
-uint64_t asp_plan_hash(const asp_plan *p)
+uint64_t asp_plan_hash(asp_ctx *cx, const asp_plan *p)
 {
     asp_arena a;
     asp_text t;
-    asp_arena_init(&a, p->arena.cx);
+    asp_arena_init(&a, cx);
     asp_text_init(&t, &a);
     asp_put(&t, "ranks %lld\n", (long long)p->ranks);
     asp_plan_print(p, &t);

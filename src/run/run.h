@@ -96,7 +96,8 @@ const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i);
 int64_t asp_plan_slab_count(const asp_plan *p); // elements of a slab, padding included
 int asp_plan_n_inputs(const asp_plan *p);
 const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i);
-uint64_t asp_plan_hash(const asp_plan *p); // of the list of steps: equal on ranks that may meet
+// Of the list of steps: equal on ranks that may meet.  cx: the calling rank's.
+uint64_t asp_plan_hash(asp_ctx *cx, const asp_plan *p);
 void asp_plan_print(const asp_plan *p, asp_text *t); // one line a step
 
 // ---- a rank

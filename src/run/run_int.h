@@ -73,8 +73,9 @@ asp_status asp_planner_tensor(asp_planner *p, asp_val v,
                               asp_tensor *out_tensor); // shape at plan time; data NULL
 // The storage that this one's values lie in: itself, or the one it overwrites.
 uint32_t asp_planner_home(const asp_planner *p, uint32_t storage);
-// In this order: memplan.c gives values storages, program.c makes the steps, memplan.c places
-// storages.
+// In this order: memplan.c gives outputs and values storages of their own, program.c makes the
+// steps, memplan.c places storages.
+asp_status asp_planner_separate_outputs(asp_planner *p);
 asp_status asp_planner_assign_storages(asp_planner *p);
 asp_status asp_planner_build_steps(asp_planner *p);
 asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op);

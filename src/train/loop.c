@@ -28,7 +28,7 @@ static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
                         int64_t *out_step)
 {
     *out_step = l->checkpoint.step;
-    ASP_TRY(asp_comm_agree(comm, "the step program", asp_plan_hash(l->plan)));
+    ASP_TRY(asp_comm_agree(comm, "the step program", asp_plan_hash(cx, l->plan)));
     ASP_TRY(asp_comm_agree(comm, "the training data", l->data_hash));
     ASP_TRY(asp_comm_agree(comm, "the checkpoint", l->checkpoint.identity));
     if (l->o->resume) return asp_checkpoint_load(cx, &l->checkpoint, r, l->plan);
@@ -37,29 +37,16 @@ static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     return ASP_OK;
 }
 
-static int64_t bytes_so_far(const asp_comm *comm)
-{
-    asp_comm_counts c = asp_comm_counted(comm);
-    int64_t sum = 0;
-    for (int i = 0; i < ASP_COMM_OP_COUNT; i++) sum += c.bytes[i];
-    return sum;
-}
-
 static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx,
                            int64_t step)
 {
     const asp_train_options *o = l->o;
-    asp_adamw a = {.lr = asp_train_lr(o, step),
-                   .beta1 = 0.9,
-                   .beta2 = 0.95,
-                   .eps = 1e-8,
-                   .weight_decay = o->weight_decay,
-                   .clip = o->clip};
+    asp_adamw a = asp_train_adamw(o, asp_train_lr(o, step));
     double began = asp_seconds(), loss = (double)NAN, norm;
-    int64_t exchanged = bytes_so_far(comm);
+    int64_t exchanged = asp_train_exchanged(comm);
     ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, step));
     ASP_TRY(asp_rank_step(r, &loss));
-    exchanged = bytes_so_far(comm) - exchanged;
+    exchanged = asp_train_exchanged(comm) - exchanged;
     ASP_TRY(asp_adamw_step(cx, &a, r, l->plan, team, step, &norm));
     ASP_TRY(asp_comm_barrier(comm)); // all memory of the process is in use now
     if (asp_comm_rank(comm) != 0) return ASP_OK;
@@ -121,8 +108,7 @@ static void print_profile(const loop *l, asp_rank *r, asp_ctx *cx)
 static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
 {
     loop *l = arg;
-    asp_team *team;
-    asp_rank *r;
+    asp_seat seat;
     int first_cpu =
         asp_comm_kind(comm) == ASP_COMM_thread ? asp_comm_rank(comm) * (int)l->o->threads : -1;
     if (asp_comm_rank(comm) == 0) {
@@ -136,15 +122,11 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
         l->anon_before = asp_process_anon_bytes();
     }
     ASP_TRY(asp_comm_barrier(comm)); // nobody allocates before memory was looked at
-    ASP_TRY(asp_team_create(cx, (int)l->o->threads, first_cpu, &team));
-    asp_status s = asp_rank_create(cx, l->plan, comm, team, &r);
-    if (s == ASP_OK) {
-        s = steps(l, r, team, comm, cx);
-        if (s == ASP_OK && l->o->profile && asp_comm_rank(comm) == 0) print_profile(l, r, cx);
-        if (s == ASP_OK) s = asp_comm_barrier(comm); // rank 0 still looks at the process's memory
-        asp_rank_destroy(r);
-    }
-    asp_team_destroy(team);
+    ASP_TRY(asp_seat_open(cx, l->plan, comm, l->o->threads, first_cpu, &seat));
+    asp_status s = steps(l, seat.rank, seat.team, comm, cx);
+    if (s == ASP_OK && l->o->profile && asp_comm_rank(comm) == 0) print_profile(l, seat.rank, cx);
+    if (s == ASP_OK) s = asp_comm_barrier(comm); // rank 0 still looks at the process's memory
+    asp_seat_close(&seat);
     return s;
 }
 

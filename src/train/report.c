@@ -6,6 +6,36 @@
 
 static const char *human(char buf[32], int64_t bytes) { return asp_human_bytes(buf, 32, bytes); }
 
+// Names from outside may hold quotes, and bytes that are no UTF-8, which JSON does not have: those
+// become '?'.
+static int sequence_bytes(const unsigned char *s)
+{
+    int n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : 4;
+    if (s[0] >= 0x80 && (s[0] < 0xc2 || s[0] > 0xf4)) return 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if (n > 2 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+                  (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)))
+        return 0;
+    return n;
+}
+
+static void put_string(FILE *f, const char *key, const char *text)
+{
+    asp_print(f, ", \"%s\": \"", key);
+    for (const unsigned char *s = (const unsigned char *)text; *s;) {
+        int n = sequence_bytes(s);
+        if (*s < 0x20)
+            asp_print(f, "\\u%04x", *s);
+        else if (n == 0)
+            fputc('?', f);
+        else
+            asp_print(f, "%s%.*s", *s == '"' || *s == '\\' ? "\\" : "", n, (const char *)s);
+        s += n ? n : 1;
+    }
+    fputc('"', f);
+}
+
 // JSON has no NaN.
 static void put_number(FILE *f, const char *key, double v)
 {
@@ -20,8 +50,10 @@ static void plan_json(FILE *f, const asp_plan_report *p, int64_t seq, double com
 {
     asp_print(f,
               "{\"record\": \"plan\", \"seq\": %lld, \"predicted_peak_bytes_rank\": %lld, "
-              "\"predicted_process_bytes\": %lld, \"peak_at\": \"%s\", \"bytes_by_kind\": {",
-              (long long)seq, (long long)p->rank_bytes, (long long)p->process_bytes, p->peak_at);
+              "\"predicted_process_bytes\": %lld",
+              (long long)seq, (long long)p->rank_bytes, (long long)p->process_bytes);
+    put_string(f, "peak_at", p->peak_at);
+    asp_print(f, ", \"bytes_by_kind\": {");
     for (int k = 0; k < ASP_MEM_KIND_COUNT; k++)
         asp_print(f, "%s\"%s\": %lld", k ? ", " : "", asp_mem_kind_name((asp_mem_kind)k),
                   (long long)p->bytes_by_kind[k]);
@@ -161,7 +193,7 @@ void asp_report_verify(const asp_report *r, const asp_verify_report *v)
         put_number(r->json, "loss_1", v->loss_1);
         put_number(r->json, "loss_p", v->loss_p);
         put_number(r->json, "loss_rel", v->loss_rel);
-        asp_print(r->json, ", \"worst_grad\": \"%s\"", v->worst_grad);
+        put_string(r->json, "worst_grad", v->worst_grad);
         put_number(r->json, "worst_grad_rel", v->worst_grad_rel);
         asp_print(r->json, ", \"params_equal\": %s, \"ok\": %s}\n",
                   v->params_equal ? "true" : "false", v->ok ? "true" : "false");

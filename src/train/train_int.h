@@ -9,6 +9,33 @@
 asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, const char *prefix,
                                const asp_safetensors *s);
 
+// ---- seat.c --------------------------------------------------------------------------------
+
+// What a rank works with; made and torn down in its own thread.
+typedef struct asp_seat {
+    asp_team *team;
+    asp_rank *rank;
+} asp_seat;
+// first_cpu: as asp_team_create has it.  After a failure there is nothing to close.
+asp_status asp_seat_open(asp_ctx *cx, const asp_plan *p, asp_comm *comm, int64_t threads,
+                         int first_cpu, asp_seat *out_seat);
+void asp_seat_close(asp_seat *s);
+asp_adamw asp_train_adamw(const asp_train_options *o, double lr);
+int64_t asp_train_exchanged(const asp_comm *comm); // bytes received so far
+
+// ---- compiled.c ----------------------------------------------------------------------------
+
+// What autosp.h calls a compiled program.
+struct asp_compiled {
+    asp_ctx *cx;               // borrowed
+    asp_arena arena;           // owns the texts below
+    asp_train_options options; // settled; seq as planned
+    asp_program program;       // a copy of the model's; owned
+    asp_plan *plan;            // owned
+    asp_id_range *ids;         // by input of the plan
+    const char *text, *json, *steps;
+};
+
 // ---- settings.c ----------------------------------------------------------------------------
 
 // `, "name": value` for each row of settings.def.

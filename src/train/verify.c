@@ -21,12 +21,7 @@ typedef struct side {
 static asp_status take_step(side *d, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx)
 {
     const asp_train_options *o = d->o;
-    asp_adamw a = {.lr = o->lr,
-                   .beta1 = 0.9,
-                   .beta2 = 0.95,
-                   .eps = 1e-8,
-                   .weight_decay = o->weight_decay,
-                   .clip = o->clip};
+    asp_adamw a = asp_train_adamw(o, o->lr);
     double loss = (double)NAN, norm;
     int64_t n = asp_plan_slab_count(d->plan), size = asp_dtypes[asp_plan_dtype(d->plan)].bytes;
     if (d->program->weights)
@@ -53,15 +48,10 @@ static asp_status take_step(side *d, asp_rank *r, asp_team *team, asp_comm *comm
 static asp_status side_main(void *arg, asp_comm *comm, asp_ctx *cx)
 {
     side *d = arg;
-    asp_team *team;
-    asp_rank *r;
-    ASP_TRY(asp_team_create(cx, (int)d->o->threads, -1, &team));
-    asp_status s = asp_rank_create(cx, d->plan, comm, team, &r);
-    if (s == ASP_OK) {
-        s = take_step(d, r, team, comm, cx);
-        asp_rank_destroy(r);
-    }
-    asp_team_destroy(team);
+    asp_seat seat;
+    ASP_TRY(asp_seat_open(cx, d->plan, comm, d->o->threads, -1, &seat));
+    asp_status s = take_step(d, seat.rank, seat.team, comm, cx);
+    asp_seat_close(&seat);
     return s;
 }
 

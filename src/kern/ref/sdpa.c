@@ -15,12 +15,14 @@
 // (op/attention.h).
 #include "kern/attend.h"
 #include "kern/ref/ref.h"
+#include "kern/sdpa_int.h"
 
 #include <math.h>
 
 typedef struct sizes {
     int64_t batch, heads, kv_heads, n_q, n_k, d, e;
     double scale;
+    asp_rows q_rows, k_rows; // places of the rows in the sequence
     asp_attend a;
 } sizes;
 
@@ -36,6 +38,7 @@ static sizes sizes_of(const asp_kcall *k, uint32_t first)
                .d = q->dim[3],
                .e = v->dim[3],
                .scale = attr->scale};
+    asp_sdpa_rows(k, &z.q_rows, &z.k_rows);
     asp_attend_of(k, first, &z.a);
     return z;
 }
@@ -54,7 +57,7 @@ static int64_t kv_row(const sizes *z, int64_t head)
     return (head / z->heads * z->kv_heads + h / group) * z->n_k;
 }
 
-// A query row, b, h and q of its index.
+// A query row, b and h of its index, its place in the sequence; -1: of a tail, which sees nothing.
 typedef struct query {
     int64_t row, batch, head, q, kv; // kv: its first row of k and v
 } query;
@@ -62,7 +65,25 @@ typedef struct query {
 static query query_of(const sizes *z, int64_t row)
 {
     const int64_t head = row / z->n_q;
-    return (query){row, head / z->heads, head % z->heads, row % z->n_q, kv_row(z, head)};
+    return (query){row, head / z->heads, head % z->heads, asp_rows_place(&z->q_rows, row % z->n_q),
+                   kv_row(z, head)};
+}
+
+// j: a row of k.
+static bool sees(const sizes *z, const query *q, int64_t j)
+{
+    const int64_t at = asp_rows_place(&z->k_rows, j);
+    return q->q >= 0 && at >= 0 && asp_attend_sees(&z->a, q->batch, q->q, at);
+}
+
+static double bias_of(const sizes *z, const query *q, int64_t j)
+{
+    return asp_attend_bias(&z->a, q->batch, q->head, q->q, asp_rows_place(&z->k_rows, j));
+}
+
+static double keep_of(const sizes *z, const query *q, int64_t j)
+{
+    return asp_attend_keep(&z->a, q->batch, q->head, q->q, asp_rows_place(&z->k_rows, j));
 }
 
 // The score of a pair, -infinity where the key is hidden, and its derivative by scale q.k.
@@ -70,14 +91,14 @@ static double score(const asp_kcall *k, const sizes *z, const query *q, int64_t 
                     double *out_slope)
 {
     *out_slope = 1;
-    if (!asp_attend_sees(&z->a, q->batch, q->q, j)) return -HUGE_VAL;
+    if (!sees(z, q, j)) return -HUGE_VAL;
     double s = z->scale * dot(&k->in[0], q->row * z->d, &k->in[1], (q->kv + j) * z->d, z->d);
     if (z->a.softcap > 0) {
         const double t = tanh(s / z->a.softcap);
         s = z->a.softcap * t;
         *out_slope = 1 - t * t;
     }
-    const double bias = asp_attend_bias(&z->a, q->batch, q->head, q->q, j);
+    const double bias = bias_of(z, q, j);
     return bias < ASP_HIDDEN_BIAS ? -HUGE_VAL : s + bias;
 }
 
@@ -86,14 +107,14 @@ static double score(const asp_kcall *k, const sizes *z, const query *q, int64_t 
 // Is the key hidden by a large negative bias alone?
 static bool is_flat(const sizes *z, const query *q, int64_t j)
 {
-    return z->a.bias && asp_attend_sees(&z->a, q->batch, q->q, j) &&
-           asp_attend_bias(&z->a, q->batch, q->head, q->q, j) > -HUGE_VAL;
+    return z->a.bias && sees(z, q, j) && bias_of(z, q, j) > -HUGE_VAL;
 }
 
 // The probability of the flat keys of such a row; negative or NaN: of all keys; 0: of none.
 static double flat_weight(const sizes *z, const query *q)
 {
     int64_t n = 0;
+    if (q->q < 0) return 0;
     for (int64_t j = 0; z->a.bias && j < z->n_k; j++) n += is_flat(z, q, j);
     if (n > 0) return 1 / (double)n;
     switch (z->a.empty) {
@@ -126,7 +147,7 @@ static double *scratch_of(const asp_kcall *k, const asp_worker *w)
 static void add_value(const asp_kcall *k, const sizes *z, const query *q, int64_t j, double p,
                       double *out)
 {
-    p *= asp_attend_keep(&z->a, q->batch, q->head, q->q, j);
+    p *= keep_of(z, q, j);
     for (int64_t x = 0; x < z->e; x++) out[x] += p * asp_ref_get(&k->in[2], (q->kv + j) * z->e + x);
 }
 
@@ -134,7 +155,7 @@ static void attend(const asp_kcall *k, const sizes *z, int64_t row, double *p)
 {
     const query q = query_of(z, row);
     double *out = p + z->n_k, slope, sink = -HUGE_VAL;
-    bool seen = z->a.sinks != NULL;
+    bool seen = z->a.sinks && q.q >= 0;
     if (seen) sink = asp_ref_get(z->a.sinks, q.head);
     double max = sink, lse = -HUGE_VAL;
     for (int64_t x = 0; x < z->e; x++) out[x] = 0;
@@ -225,7 +246,7 @@ static pair pair_grad(const asp_kcall *k, const sizes *z, const query *q, int64_
     else
         p = s == -HUGE_VAL ? 0 : exp(s - lse);
     if (p == 0) return (pair){0};
-    const double keep = asp_attend_keep(&z->a, q->batch, q->head, q->q, j);
+    const double keep = keep_of(z, q, j);
     const double dv = dot(&k->in[DOUT], q->row * z->e, &k->in[V], (q->kv + j) * z->e, z->e);
     const double ds = p * (keep * dv - r.delta[q->row]);
     return (pair){p * keep, ds, ds * slope};
@@ -323,6 +344,7 @@ void asp_sdpa_sink_grad_ref(const asp_kcall *k, asp_worker *w)
         for (int64_t b = 0; b < out->dim[0]; b++)
             for (int64_t q = 0; q < n_q; q++) {
                 const int64_t row = (b * heads + h) * n_q + q;
+                if (asp_ref_get(lse, row) == -HUGE_VAL) continue; // a row of a tail
                 sum -= exp(sink - asp_ref_get(lse, row)) * dot(out, row * e, dout, row * e, e);
             }
         asp_ref_put(&k->out[0], h, sum);

@@ -5,35 +5,13 @@
 // Each element of the result sums its own slice, in the order of the operand.
 void asp_sum_ref(const asp_kcall *k, asp_worker *w)
 {
-    const asp_sum_attr *a = k->attr;
-    const asp_tensor *x = &k->in[0];
-    int64_t step[ASP_MAX_RANK + 1], n_kept = 1, n_gone = 1;
-    bool gone[ASP_MAX_RANK] = {false};
-    step[x->rank] = 1;
-    for (uint32_t i = 0; i < a->dims.n; i++) gone[a->dims.at[i]] = true;
-    for (int d = x->rank - 1; d >= 0; d--) {
-        step[d] = step[d + 1] * x->dim[d];
-        *(gone[d] ? &n_gone : &n_kept) *= x->dim[d];
-    }
-    ASP_REF_EACH(i, w, n_kept)
+    const asp_ref_reduction r = asp_ref_reduce(&k->in[0], &((const asp_sum_attr *)k->attr)->dims);
+    ASP_REF_EACH(i, w, r.n_kept)
     {
-        int64_t rest = i.at, base = 0;
-        for (int d = x->rank - 1; d >= 0; d--) {
-            if (gone[d]) continue;
-            base += rest % x->dim[d] * step[d + 1];
-            rest /= x->dim[d];
-        }
+        const int64_t base = asp_ref_base(&r, i.at);
         double sum = 0.0;
-        for (int64_t j = 0; j < n_gone; j++) {
-            int64_t at = base;
-            rest = j;
-            for (int d = x->rank - 1; d >= 0; d--) {
-                if (!gone[d]) continue;
-                at += rest % x->dim[d] * step[d + 1];
-                rest /= x->dim[d];
-            }
-            sum += asp_ref_get(x, at);
-        }
+        for (int64_t j = 0; j < r.n_gone; j++)
+            sum += asp_ref_get(&k->in[0], base + asp_ref_slice(&r, j));
         asp_ref_put(&k->out[0], i.at, sum);
     }
 }

@@ -46,6 +46,23 @@ static const sample sample_silu = UNARY("silu", "");
         "%x : f64[2, 3] = add_scalar %p {value = -1}\n%y : f64[2, 3] = " op " %x" attr "\n", \
             "2, 3", "0, 1"                                                                   \
     }
+static const sample sample_abs = SIGNED("abs", "");
+static const sample sample_sign = SIGNED("sign", "");
+static const sample sample_remainder = BINARY("remainder");
+static const sample sample_sqrt = UNARY("sqrt", "");
+static const sample sample_pow = UNARY("pow", " {value = 2.5}");
+static const sample sample_log = UNARY("log", "");
+static const sample sample_log1p = UNARY("log1p", "");
+static const sample sample_sin = UNARY("sin", "");
+static const sample sample_cos = UNARY("cos", "");
+static const sample sample_erf = SIGNED("erf", "");
+static const sample sample_clamp = UNARY("clamp", " {min = 0.75, max = 1.25}");
+static const sample sample_minimum = BINARY("minimum");
+static const sample sample_maximum = BINARY("maximum");
+static const sample sample_where = {P("a", "2, 1, 3")
+                                        P("b", "4, 3") "%o : bool[2, 4, 3] = lt %b, %a\n"
+                                                       "%y : f64[2, 4, 3] = where %o, %a, %b\n",
+                                    "2, 4, 3", "0, 1, 2"};
 static const sample sample_relu = SIGNED("relu", "");
 static const sample sample_tanh = SIGNED("tanh", "");
 static const sample sample_sigmoid = SIGNED("sigmoid", "");
@@ -72,6 +89,31 @@ static const sample sample_layer_norm = {
 static const sample sample_sum = {
     P("x", "2, 3, 4") "%y : f64[2, 1, 4] = sum %x {dims = [1], keep = true}\n", "2, 1, 4",
     "0, 1, 2"};
+#define REDUCED(op)                                                             \
+    {                                                                           \
+        P("x", "2, 3, 4") "%y : f64[3] = " op " %x {dims = [0, 2]}\n", "3", "0" \
+    }
+static const sample sample_amax = REDUCED("amax");
+static const sample sample_amin = REDUCED("amin");
+static const sample sample_logsumexp = REDUCED("logsumexp");
+static const sample sample_mean = REDUCED("mean");
+static const sample sample_var = REDUCED("var");
+static const sample sample_max_dim = {
+    P("x", "2, 3, 4") "%y, %i : f64[2, 4], i64[2, 4] = max_dim %x {dim = 1}\n", "2, 4", "0, 1"};
+static const sample sample_min_dim = {
+    P("x", "2, 3, 4") "%y, %i : f64[2, 3, 1], i64[2, 3, 1] = min_dim %x {dim = 2, keep = true}\n",
+    "2, 3, 1", "0, 1, 2"};
+// Bools have no derivative: here they choose.
+#define OF_BOOLS(op)                                             \
+    {                                                            \
+        P("a", "2, 3")                                           \
+        P("b", "2, 3")                                           \
+        "%o : bool[2, 3] = lt %b, %a\n%d : bool[3] = " op        \
+        " %o {dims = [0]}\n%y : f64[2, 3] = where %d, %a, %b\n", \
+            "2, 3", "0, 1"                                       \
+    }
+static const sample sample_any = OF_BOOLS("any");
+static const sample sample_all = OF_BOOLS("all");
 static const sample sample_expand = {
     P("x", "1, 3") "%y : f64[4, 2, 3] = expand %x {shape = [4, 2, 3]}\n", "4, 2, 3", "0, 1, 2"};
 static const sample sample_view = {P("x", "2, 6") "%y : f64[3, 4] = view %x {shape = [3, 4]}\n",

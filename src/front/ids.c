@@ -1,0 +1,107 @@
+// Which numbers an input of integers may hold: kernels look up rows by them unchecked, so whoever
+// fills an input checks first.  Neighbours: front.h (contract), train/inputs.c and train/trainer.c
+// (who check).  SPDX-License-Identifier: Apache-2.0
+#include "front/front.h"
+
+// Ops that select by an operand: which one, from which, along which dimension (from the end where
+// negative).
+static const struct {
+    asp_op op;
+    uint32_t ids, table;
+    int dim;
+    bool ignores; // one value selects nothing: attribute ignore
+} selectors[] = {{ASP_OP_embedding, 0, 1, 0, false},
+                 {ASP_OP_cross_entropy, 1, 0, -1, true},
+                 {ASP_OP_nll, 1, 0, -1, true}};
+
+static int64_t ignored_of(const asp_node_info *info)
+{
+    return info->op == ASP_OP_nll ? ((const asp_labels_attr *)info->attr)->ignore
+                                  : ((const asp_loss_attr *)info->attr)->ignore;
+}
+
+static void narrow(const asp_graph *g, const asp_env *env, const asp_node_info *info,
+                   const bool *reached, asp_id_range *r, int *n_selectors)
+{
+    for (size_t i = 0; i < ASP_COUNT_OF(selectors); i++) {
+        if (selectors[i].op != info->op || !reached[info->in[selectors[i].ids].i]) continue;
+        const asp_type *t = asp_val_type(g, info->in[selectors[i].table]);
+        int dim = selectors[i].dim < 0 ? (int)t->rank + selectors[i].dim : selectors[i].dim;
+        int64_t rows;
+        if (dim < 0 || dim >= (int)t->rank) continue;
+        if (asp_size_eval(g, t->dim[dim], env, &rows) == ASP_OK) r->below = asp_min(r->below, rows);
+        bool first = (*n_selectors)++ == 0;
+        int64_t ignored = selectors[i].ignores ? ignored_of(info) : 0;
+        r->has_ignored =
+            selectors[i].ignores && (first || (r->has_ignored && ignored == r->ignored));
+        r->ignored = ignored;
+    }
+}
+
+asp_id_range asp_front_id_range(const asp_graph *g, const asp_env *env, asp_val v,
+                                asp_arena *scratch)
+{
+    asp_id_range r = {.below = INT64_MAX};
+    int n_selectors = 0;
+    bool *reached = ASP_NEW_ARRAY(scratch, bool, g->vals.n);
+    reached[v.i] = true;
+    ASP_FOR_NODES (g, n) {
+        const asp_node_info *info = asp_node_at(g, n);
+        bool from = false;
+        for (uint32_t i = 0; i < info->n_in; i++) from |= reached[info->in[i].i];
+        if (!from) continue;
+        narrow(g, env, info, reached, &r, &n_selectors);
+        for (uint32_t i = 0; i < info->n_out; i++) {
+            asp_val out = asp_node_result(g, n, i);
+            reached[out.i] |= !asp_dtypes[asp_val_type(g, out)->dtype].is_float;
+        }
+    }
+    return r;
+}
+
+int64_t asp_front_vocab(const asp_graph *g)
+{
+    asp_arena scratch;
+    int64_t below = INT64_MAX;
+    asp_arena_init(&scratch, g->cx);
+    ASP_FOR_NODES (g, n) {
+        const asp_node_info *info = asp_node_at(g, n);
+        if (info->op != ASP_OP_input) continue;
+        const char *role = ((const asp_input_attr *)info->attr)->role;
+        if (strcmp(role, "tokens") != 0 && strcmp(role, "labels") != 0) continue;
+        asp_id_range r = asp_front_id_range(g, &(asp_env){.n = 0}, info->first, &scratch);
+        below = asp_min(below, r.below);
+    }
+    asp_arena_fini(&scratch);
+    return below == INT64_MAX ? 0 : below;
+}
+
+// The name an input or a parameter goes by, or NULL.
+static const char *outside_name(const asp_node_info *info)
+{
+    if (info->op == ASP_OP_input) return ((const asp_input_attr *)info->attr)->name;
+    if (info->op == ASP_OP_param) return ((const asp_param_attr *)info->attr)->name;
+    return NULL;
+}
+
+asp_status asp_front_check(asp_ctx *cx, const asp_graph *g)
+{
+    asp_arena scratch;
+    asp_map names;
+    asp_status s = ASP_OK;
+    asp_arena_init(&scratch, cx);
+    asp_map_init(&names, &scratch);
+    ASP_FOR_NODES (g, n) {
+        const char *name = outside_name(asp_node_at(g, n));
+        bool added = true;
+        if (name) asp_map_add(&names, name, strlen(name), &added);
+        if (added) continue;
+        s = asp_fail(cx, ASP_ERR_INPUT,
+                     "graph %s has two inputs or parameters named \"%s\"; give each a name of its "
+                     "own, or use one value twice",
+                     g->name, name);
+        break;
+    }
+    asp_arena_fini(&scratch);
+    return s;
+}

@@ -1,0 +1,446 @@
+// The running half of autosp.h: P ranks as threads that wait for commands.  A thread of the trainer
+// runs asp_ranks_run; each rank opens its seat and then walks commands in step with the others. The
+// user's thread posts one command at a time and sleeps until all ranks have done it, so between
+// calls the ranks are parked and their memory may be read and written from outside.
+//
+//   user      post fill ......... wait | copy inputs | post step ........ wait | read gradients
+//   rank i    open seat, fill .. done -> sleep ......... step .......... done -> sleep
+//
+// A rank that fails ends the trainer: the others leave, asp_ranks_run returns its status, and every
+// later call says so.  Neighbours: compiled.c (the plan), loop.c (the same parts as one run),
+// comm/thread.c (the ranks).  SPDX-License-Identifier: Apache-2.0
+#include "train/train_int.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+typedef struct member {
+    asp_trainer *t;
+    asp_comm *comm;
+    asp_seat seat;
+} member;
+
+typedef asp_status command_fn(member *m, asp_ctx *cx);
+
+struct asp_trainer {
+    const asp_compiled *c; // borrowed
+    asp_ctx *cx;           // the user's, borrowed
+    int ranks;
+    member *members; // owned, by rank
+    bool *given;     // owned, by input
+    bool has_gradients;
+    int64_t updates;
+
+    pthread_t thread; // runs the ranks
+    asp_ctx thread_cx;
+    asp_status ended_with;
+
+    pthread_mutex_t lock; // of what follows
+    pthread_cond_t wake;
+    command_fn *command; // NULL: leave
+    uint64_t n_posted;
+    int n_done; // ranks that did the posted one
+    bool failing, ended;
+
+    // What commands take and leave.
+    uint64_t seed;
+    double lr, loss, norm;
+    int64_t exchanged;
+};
+
+// ---- commands ----------------------------------------------------------------------------------
+
+static bool speaks(const member *m) { return asp_comm_rank(m->comm) == 0; }
+
+static void clear_states(member *m)
+{
+    const asp_plan *p = m->t->c->plan;
+    size_t bytes = (size_t)(asp_plan_slab_count(p) * asp_dtypes[asp_plan_dtype(p)].bytes);
+    memset(asp_rank_slab(m->seat.rank, ASP_SLAB_M), 0, bytes);
+    memset(asp_rank_slab(m->seat.rank, ASP_SLAB_V), 0, bytes);
+}
+
+static asp_status do_fill(member *m, asp_ctx *cx)
+{
+    (void)cx;
+    asp_train_initialise(m->seat.rank, m->t->c->plan, m->seat.team, m->t->seed);
+    clear_states(m);
+    return ASP_OK;
+}
+
+static asp_status do_load_weights(member *m, asp_ctx *cx)
+{
+    return asp_train_load_weights(cx, m->seat.rank, m->t->c->plan, m->t->c->program.weights);
+}
+
+static asp_status do_step(member *m, asp_ctx *cx)
+{
+    (void)cx;
+    double loss = (double)NAN;
+    ASP_TRY(asp_rank_step(m->seat.rank, &loss));
+    if (speaks(m)) m->t->loss = loss;
+    return ASP_OK;
+}
+
+static asp_status do_update(member *m, asp_ctx *cx)
+{
+    asp_trainer *t = m->t;
+    double norm;
+    asp_adamw a = asp_train_adamw(&t->c->options, t->lr);
+    ASP_TRY(asp_adamw_step(cx, &a, m->seat.rank, t->c->plan, m->seat.team, t->updates, &norm));
+    if (speaks(m)) t->norm = norm;
+    return ASP_OK;
+}
+
+// ---- ranks -------------------------------------------------------------------------------------
+
+// The next command; NULL to leave.  *seen counts those that this rank took.
+static command_fn *next_command(asp_trainer *t, uint64_t *seen)
+{
+    pthread_mutex_lock(&t->lock);
+    while (t->n_posted == *seen && !t->failing) pthread_cond_wait(&t->wake, &t->lock);
+    command_fn *f = t->failing ? NULL : t->command;
+    *seen = t->n_posted;
+    pthread_mutex_unlock(&t->lock);
+    return f;
+}
+
+static void tell_done(member *m)
+{
+    asp_trainer *t = m->t;
+    pthread_mutex_lock(&t->lock);
+    if (speaks(m)) t->exchanged = asp_train_exchanged(m->comm);
+    t->n_done++;
+    if (t->n_done == t->ranks) pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static asp_status serve(asp_ctx *cx, void *arg)
+{
+    member *m = arg;
+    const asp_compiled *c = m->t->c;
+    uint64_t seen = 0;
+    ASP_TRY(asp_seat_open(cx, c->plan, m->comm, c->options.threads, -1, &m->seat));
+    for (command_fn *f; (f = next_command(m->t, &seen)) != NULL;) {
+        ASP_TRY(f(m, cx));
+        tell_done(m);
+    }
+    return ASP_OK;
+}
+
+static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
+{
+    asp_trainer *t = arg;
+    member *m = &t->members[asp_comm_rank(comm)];
+    m->comm = comm;
+    asp_status s = asp_guard(cx, serve, m);
+    if (s < 0) { // ranks that wait for a command do not meet this one any more
+        pthread_mutex_lock(&t->lock);
+        t->failing = true;
+        pthread_cond_broadcast(&t->wake);
+        pthread_mutex_unlock(&t->lock);
+    }
+    asp_seat_close(&m->seat);
+    return s;
+}
+
+static asp_status run_ranks(asp_ctx *cx, void *arg)
+{
+    asp_trainer *t = arg;
+    return asp_ranks_run(cx, ASP_COMM_thread, t->ranks, rank_main, t);
+}
+
+static void *thread_main(void *arg)
+{
+    asp_trainer *t = arg;
+    asp_status s = asp_guard(&t->thread_cx, run_ranks, t);
+    pthread_mutex_lock(&t->lock);
+    t->ended = true;
+    t->ended_with = s;
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+// ---- the user's side ---------------------------------------------------------------------------
+
+// Posts a command and waits until all ranks have done it or the trainer has ended.
+static asp_status command(asp_trainer *t, command_fn *f)
+{
+    pthread_mutex_lock(&t->lock);
+    t->command = f;
+    t->n_posted++;
+    t->n_done = 0;
+    pthread_cond_broadcast(&t->wake);
+    while (t->n_done < t->ranks && !t->ended) pthread_cond_wait(&t->wake, &t->lock);
+    bool ended = t->ended;
+    pthread_mutex_unlock(&t->lock);
+    return ended ? asp_fail(t->cx, t->ended_with, "%s", t->thread_cx.message) : ASP_OK;
+}
+
+static asp_status check_alive(asp_trainer *t)
+{
+    if (!t) return ASP_ERR_USAGE;
+    pthread_mutex_lock(&t->lock);
+    bool ended = t->ended;
+    pthread_mutex_unlock(&t->lock);
+    return ended ? asp_fail(t->cx, t->ended_with, "the trainer has ended: %.3900s",
+                            t->thread_cx.message)
+                 : ASP_OK;
+}
+
+static asp_status start(asp_trainer *t)
+{
+    const asp_compiled *c = t->c;
+    t->members = calloc((size_t)t->ranks, sizeof *t->members);
+    t->given = calloc((size_t)asp_plan_n_inputs(c->plan) + 1, sizeof *t->given);
+    if (!t->members || !t->given) return asp_fail(t->cx, ASP_ERR_NOMEM, "no memory for a trainer");
+    for (int i = 0; i < t->ranks; i++) t->members[i].t = t;
+    t->seed = (uint64_t)c->options.seed;
+    t->ended = pthread_create(&t->thread, NULL, thread_main, t) != 0;
+    if (t->ended) return asp_fail(t->cx, ASP_ERR_NOMEM, "the system refused a thread");
+    asp_status s = command(t, c->program.weights ? do_load_weights : do_fill);
+    if (s < 0) pthread_join(t->thread, NULL);
+    return s;
+}
+
+static void free_trainer(asp_trainer *t)
+{
+    pthread_mutex_destroy(&t->lock);
+    pthread_cond_destroy(&t->wake);
+    free(t->members);
+    free(t->given);
+    free(t);
+}
+
+asp_status asp_trainer_create(const asp_compiled *c, asp_trainer **out_trainer)
+{
+    if (!c) return ASP_ERR_USAGE;
+    if (!out_trainer)
+        return asp_fail(c->cx, ASP_ERR_USAGE, "there is no place for the trainer: NULL");
+    if (c->options.comm != ASP_COMM_thread)
+        return asp_fail(c->cx, ASP_ERR_UNSUPPORTED,
+                        "comm = %s: ranks of a trainer are threads of this process; `autosp train "
+                        "--comm %s` runs processes",
+                        asp_comm_backend_name(c->options.comm),
+                        asp_comm_backend_name(c->options.comm));
+    asp_trainer *t = calloc(1, sizeof *t);
+    if (!t) return asp_fail(c->cx, ASP_ERR_NOMEM, "no memory for a trainer");
+    t->c = c;
+    t->cx = c->cx;
+    t->ranks = (int)c->options.ranks;
+    asp_ctx_init(&t->thread_cx);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->wake, NULL);
+    asp_status s = start(t);
+    if (s < 0) {
+        free_trainer(t);
+        return s;
+    }
+    *out_trainer = t;
+    return ASP_OK;
+}
+
+void asp_trainer_destroy(asp_trainer *t)
+{
+    if (!t) return;
+    pthread_mutex_lock(&t->lock);
+    t->command = NULL;
+    t->n_posted++;
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+    pthread_join(t->thread, NULL);
+    free_trainer(t);
+}
+
+asp_status asp_trainer_fill(asp_trainer *t, uint64_t seed)
+{
+    ASP_TRY(check_alive(t));
+    t->seed = seed;
+    t->updates = 0;
+    t->has_gradients = false;
+    return command(t, do_fill);
+}
+
+asp_status asp_trainer_step(asp_trainer *t, double *out_loss)
+{
+    ASP_TRY(check_alive(t));
+    if (!out_loss) return asp_fail(t->cx, ASP_ERR_USAGE, "there is no place for the loss: NULL");
+    for (int i = 0; i < asp_plan_n_inputs(t->c->plan); i++)
+        if (!t->given[i])
+            return asp_fail(t->cx, ASP_ERR_USAGE, "input %s was not given; asp_trainer_input does",
+                            asp_plan_get_input(t->c->plan, i)->name);
+    ASP_TRY(command(t, do_step));
+    t->has_gradients = true;
+    *out_loss = t->loss;
+    return ASP_OK;
+}
+
+asp_status asp_trainer_update(asp_trainer *t, double lr, double *out_norm)
+{
+    ASP_TRY(check_alive(t));
+    if (!isfinite(lr)) return asp_fail(t->cx, ASP_ERR_USAGE, "lr is %g, not a number to use", lr);
+    if (!t->has_gradients)
+        return asp_fail(t->cx, ASP_ERR_USAGE,
+                        "there are no gradients to update with; asp_trainer_step makes them");
+    t->lr = lr < 0 ? asp_train_lr(&t->c->options, t->updates) : lr;
+    ASP_TRY(command(t, do_update));
+    t->updates++;
+    t->has_gradients = false;
+    if (out_norm) *out_norm = t->norm;
+    return ASP_OK;
+}
+
+int64_t asp_trainer_updates(const asp_trainer *t) { return t ? t->updates : -1; }
+int64_t asp_trainer_exchanged_bytes(const asp_trainer *t) { return t ? t->exchanged : -1; }
+
+// ---- tensors -----------------------------------------------------------------------------------
+
+static asp_status check_bytes(asp_ctx *cx, const char *name, const void *data, size_t bytes,
+                              int64_t want)
+{
+    if (!data) return asp_fail(cx, ASP_ERR_USAGE, "%s: the data is NULL", name);
+    if (bytes == (size_t)want) return ASP_OK;
+    return asp_fail(cx, ASP_ERR_USAGE, "%s takes %lld bytes, not %zu", name, (long long)want,
+                    bytes);
+}
+
+// Kernels select rows by these numbers unchecked.
+static asp_status check_ids(asp_ctx *cx, const char *name, const asp_id_range *r, const int64_t *id,
+                            int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if ((id[i] >= 0 && id[i] < r->below) || (r->has_ignored && id[i] == r->ignored)) continue;
+        char besides[48] = "";
+        if (r->has_ignored)
+            snprintf(besides, sizeof besides, ", or %lld to ignore it", (long long)r->ignored);
+        return asp_fail(cx, ASP_ERR_INPUT, "%s: element %lld is %lld; 0 to %lld are possible%s",
+                        name, (long long)i, (long long)id[i], (long long)r->below - 1, besides);
+    }
+    return ASP_OK;
+}
+
+asp_status asp_trainer_input(asp_trainer *t, const char *name, const void *data, size_t bytes)
+{
+    ASP_TRY(check_alive(t));
+    const asp_plan *p = t->c->plan;
+    int i = 0;
+    while (name && i < asp_plan_n_inputs(p) && strcmp(asp_plan_get_input(p, i)->name, name) != 0)
+        i++;
+    if (!name || i == asp_plan_n_inputs(p))
+        return asp_fail(t->cx, ASP_ERR_USAGE, "the program reads no input '%.200s'",
+                        name ? name : "NULL");
+    const asp_plan_input *in = asp_plan_get_input(p, i);
+    ASP_TRY(check_bytes(t->cx, name, data, bytes, in->bytes));
+    const asp_id_range *ids = &t->c->ids[i];
+    if (in->dtype == ASP_I64 && ids->below < INT64_MAX)
+        ASP_TRY(check_ids(t->cx, name, ids, data, in->bytes / asp_dtypes[ASP_I64].bytes));
+    for (int r = 0; r < t->ranks; r++)
+        memcpy(asp_rank_input(t->members[r].seat.rank, i), data, bytes);
+    t->given[i] = true;
+    return ASP_OK;
+}
+
+// Where a parameter lies in a slab of rank 0, and how many bytes it has.
+static asp_status find_param(asp_trainer *t, asp_slab slab, const char *name, const void *data,
+                             size_t bytes, int64_t *out_offset)
+{
+    ASP_TRY(check_alive(t));
+    const asp_plan *p = t->c->plan;
+    int64_t size = asp_dtypes[asp_plan_dtype(p)].bytes;
+    if ((int)slab < ASP_SLAB_PARAM || (int)slab > ASP_SLAB_V)
+        return asp_fail(t->cx, ASP_ERR_USAGE, "there is no slab %d", (int)slab);
+    for (int i = 0; name && i < asp_plan_n_params(p); i++) {
+        const asp_plan_param *x = asp_plan_get_param(p, i);
+        if (strcmp(x->name, name) != 0) continue;
+        ASP_TRY(check_bytes(t->cx, name, data, bytes, x->count * size));
+        *out_offset = x->offset * size;
+        return ASP_OK;
+    }
+    return asp_fail(t->cx, ASP_ERR_USAGE, "the program has no parameter '%.200s'",
+                    name ? name : "NULL");
+}
+
+static char *slab_of(const asp_trainer *t, int rank, asp_slab slab)
+{
+    return asp_rank_slab(t->members[rank].seat.rank, slab);
+}
+
+asp_status asp_trainer_read(asp_trainer *t, asp_slab slab, const char *name, void *out_data,
+                            size_t bytes)
+{
+    int64_t offset;
+    ASP_TRY(find_param(t, slab, name, out_data, bytes, &offset));
+    memcpy(out_data, slab_of(t, 0, slab) + offset, bytes);
+    return ASP_OK;
+}
+
+asp_status asp_trainer_write(asp_trainer *t, asp_slab slab, const char *name, const void *data,
+                             size_t bytes)
+{
+    int64_t offset;
+    ASP_TRY(find_param(t, slab, name, data, bytes, &offset));
+    for (int r = 0; r < t->ranks; r++) memcpy(slab_of(t, r, slab) + offset, data, bytes);
+    if (slab == ASP_SLAB_GRAD) t->has_gradients = true;
+    return ASP_OK;
+}
+
+// ---- checkpoints -------------------------------------------------------------------------------
+
+typedef struct file_call {
+    asp_trainer *t;
+    const char *folder;
+} file_call;
+
+static asp_status save(asp_ctx *cx, void *arg)
+{
+    const file_call *f = arg;
+    const asp_compiled *c = f->t->c;
+    asp_train_options o = c->options;
+    o.out = f->folder;
+    ASP_TRY(asp_checkpoint_folder(cx, f->folder));
+    return asp_checkpoint_write(cx, f->t->members[0].seat.rank, c->plan, &c->program, &o,
+                                f->t->updates, 0);
+}
+
+asp_status asp_trainer_save(asp_trainer *t, const char *folder)
+{
+    ASP_TRY(check_alive(t));
+    if (!folder) return asp_fail(t->cx, ASP_ERR_USAGE, "the folder is NULL");
+    return asp_guard(t->cx, save, &(file_call){t, folder});
+}
+
+// The data is the user's business: any is right.
+static asp_status find_and_load(asp_arena *a, asp_trainer *t, const char *folder)
+{
+    asp_checkpoint found;
+    asp_train_options o = t->c->options;
+    o.resume = folder;
+    o.given = UINT32_MAX; // it is planned already: what may not differ is refused
+    ASP_TRY(asp_checkpoint_find(a, &o, &found));
+    uint64_t data = strtoull(found.data_hash, NULL, 16);
+    ASP_TRY(asp_checkpoint_match(a, &found, &o, &t->c->program, data));
+    for (int r = 0; r < t->ranks; r++)
+        ASP_TRY(asp_checkpoint_load(a->cx, &found, t->members[r].seat.rank, t->c->plan));
+    t->updates = found.step;
+    t->has_gradients = false;
+    return ASP_OK;
+}
+
+static asp_status load(asp_ctx *cx, void *arg)
+{
+    const file_call *f = arg;
+    asp_arena a;
+    asp_arena_init(&a, cx);
+    asp_status s = find_and_load(&a, f->t, f->folder);
+    asp_arena_fini(&a);
+    return s;
+}
+
+asp_status asp_trainer_load(asp_trainer *t, const char *folder)
+{
+    ASP_TRY(check_alive(t));
+    if (!folder) return asp_fail(t->cx, ASP_ERR_USAGE, "the folder is NULL");
+    return asp_guard(t->cx, load, &(file_call){t, folder});
+}
