@@ -1,7 +1,7 @@
 // Arenas: bump allocation in blocks that die together, and the growable arrays on them. Neighbours:
 // base.h (contract), status.c (asp_guard, where a refused block returns to).
 // SPDX-License-Identifier: Apache-2.0
-#include "base/base.h"
+#include "base/base_int.h"
 
 #include <stdlib.h>
 
@@ -11,21 +11,58 @@
 
 typedef struct asp_block asp_block;
 struct asp_block {
-    asp_block *older;
-    size_t bytes; // header included
+    asp_block *older; // of the arena
+    uint64_t arena;   // its number
+    asp_block *next;  // of the context, inside a guard: newest first
+    asp_block **at;   // what points here; NULL: not in that list
 };
 
-static_assert(sizeof(asp_block) % ALIGN == 0, "what follows a block's header must be aligned");
+#define HEADER_BYTES ((sizeof(asp_block) + ALIGN - 1) / ALIGN * ALIGN) // what follows is aligned
 
-void asp_arena_init(asp_arena *a, asp_ctx *cx) { *a = (asp_arena){.cx = cx}; }
+void asp_arena_init(asp_arena *a, asp_ctx *cx)
+{
+    *a = (asp_arena){.cx = cx, .number = cx->n_arenas++};
+}
+
+static void list(asp_ctx *cx, asp_block *b)
+{
+    b->next = cx->blocks;
+    b->at = &cx->blocks;
+    if (b->next) b->next->at = &b->next;
+    cx->blocks = b;
+}
+
+static void unlist(asp_block *b)
+{
+    if (!b->at) return;
+    *b->at = b->next;
+    if (b->next) b->next->at = b->at;
+    b->at = NULL;
+}
+
+void asp_blocks_free(asp_ctx *cx, uint64_t first_arena)
+{
+    for (asp_block *b = cx->blocks, *next; b; b = next) {
+        next = b->next;
+        if (b->arena < first_arena) continue;
+        unlist(b);
+        free(b);
+    }
+}
+
+void asp_blocks_forget(asp_ctx *cx)
+{
+    while (cx->blocks) unlist(cx->blocks);
+}
 
 void asp_arena_reset(asp_arena *a)
 {
     for (asp_block *b = a->blocks, *older; b; b = older) {
         older = b->older;
+        unlist(b);
         free(b);
     }
-    asp_arena_init(a, a->cx);
+    *a = (asp_arena){.cx = a->cx, .number = a->number};
 }
 
 void asp_arena_fini(asp_arena *a) { asp_arena_reset(a); }
@@ -43,7 +80,8 @@ static asp_block *try_block(asp_arena *a, size_t bytes)
     bool fail = cx->fail_allocation > 0 && --cx->fail_allocation == 0;
     asp_block *b = fail ? NULL : calloc(1, bytes);
     if (!b) return NULL;
-    *b = (asp_block){.older = a->blocks, .bytes = bytes};
+    *b = (asp_block){.older = a->blocks, .arena = a->number};
+    if (cx->on_nomem) list(cx, b);
     a->blocks = b;
     a->total_bytes += bytes;
     return b;
@@ -75,15 +113,14 @@ void *asp_alloc_bytes(asp_arena *a, size_t count, size_t size)
         return p;
     }
     bool alone = rounded > MAX_BLOCK_BYTES / 4 || separate_allocations();
-    if (alone)
-        return (char *)new_block(a, sizeof(asp_block) + (bytes ? bytes : 1)) + sizeof(asp_block);
+    if (alone) return (char *)new_block(a, HEADER_BYTES + (bytes ? bytes : 1)) + HEADER_BYTES;
     // Blocks double with the arena, so that small graphs stay small and large ones take few calls.
     size_t block =
         (size_t)asp_min(asp_max((int64_t)a->total_bytes, MIN_BLOCK_BYTES), MAX_BLOCK_BYTES);
-    if (block < rounded + sizeof(asp_block)) block = rounded + sizeof(asp_block);
-    char *p = (char *)new_block(a, block) + sizeof(asp_block);
+    if (block < rounded + HEADER_BYTES) block = rounded + HEADER_BYTES;
+    char *p = (char *)new_block(a, block) + HEADER_BYTES;
     a->next = p + rounded;
-    a->left = block - sizeof(asp_block) - rounded;
+    a->left = block - HEADER_BYTES - rounded;
     return p;
 }
 
@@ -91,8 +128,8 @@ void *asp_try_alloc_bytes(asp_arena *a, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 4) return NULL;
-    char *b = (char *)try_block(a, sizeof(asp_block) + (bytes ? bytes : 1));
-    return b ? b + sizeof(asp_block) : NULL;
+    char *b = (char *)try_block(a, HEADER_BYTES + (bytes ? bytes : 1));
+    return b ? b + HEADER_BYTES : NULL;
 }
 
 void *asp_copy_bytes(asp_arena *a, const void *from, size_t bytes)

@@ -18,12 +18,14 @@
 
 struct asp_ctx {
     char message[ASP_MESSAGE_BYTES];
-    jmp_buf *on_nomem;       // where a failed small allocation returns to; borrowed from the API
-                             // boundary's frame
-    int64_t fail_allocation; // fault injection in tests: the n-th block allocation from now fails;
-                             // 0 = never
-    uint32_t n_models;       // made so far: values of one are told from those of another
-    bool verify_each_pass;   // graph verifier, round trips and analysis checks after every pass
+    jmp_buf *on_nomem;        // where a failed small allocation returns to; borrowed from the API
+                              // boundary's frame
+    int64_t fail_allocation;  // fault injection in tests: the n-th block allocation from now fails;
+                              // 0 = never
+    struct asp_block *blocks; // memory of arenas since the outermost asp_guard began, newest first
+    uint64_t n_arenas;        // ever made
+    uint32_t n_models;        // made so far: values of one are told from those of another
+    bool verify_each_pass;    // graph verifier, round trips and analysis checks after every pass
 };
 
 void asp_ctx_init(asp_ctx *cx); // a context in caller storage
@@ -56,7 +58,8 @@ ASP_NORETURN void asp_bug(const char *file, int line, const char *what);
 
 // Runs body (which may allocate from arenas) so that a refused small allocation becomes
 // ASP_ERR_NOMEM.  Used at the API boundary only: `asp_status asp_plan_create(...) { return
-// asp_guard(cx, plan_create, &args); }`.  Nests.
+// asp_guard(cx, plan_create, &args); }`.  Nests.  Then every arena that body made is gone, and what
+// lies on one (a graph, a plan) with it; arenas made before keep what they have.
 typedef asp_status asp_guarded_fn(asp_ctx *cx, void *arg);
 asp_status asp_guard(asp_ctx *cx, asp_guarded_fn *body, void *arg);
 
@@ -72,6 +75,7 @@ typedef struct asp_arena {
     size_t left;              // bytes free in the newest block
     char *next;
     size_t total_bytes; // held from the system
+    uint64_t number;    // among those of the context
 } asp_arena;
 
 void asp_arena_init(asp_arena *a, asp_ctx *cx);

@@ -14,6 +14,7 @@
 #define ASP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ASP_COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 #define ASP_CACHE_LINE 64
+#define ASP_PREFETCH(p) __builtin_prefetch(p)
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ASP_ASAN 1

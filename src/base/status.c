@@ -1,6 +1,6 @@
 // Status codes, the context and its message, the out-of-memory boundary.  Neighbours: base.h
 // (contract), arena.c (who jumps). SPDX-License-Identifier: Apache-2.0
-#include "base/base.h"
+#include "base/base_int.h"
 
 #include <stdlib.h>
 
@@ -78,14 +78,18 @@ void asp_bug(const char *file, int line, const char *what)
 asp_status asp_guard(asp_ctx *cx, asp_guarded_fn *body, void *arg)
 {
     jmp_buf here;
-    jmp_buf *outer = cx->on_nomem;
+    jmp_buf *const outer = cx->on_nomem;
+    const uint64_t first_arena = cx->n_arenas;
     if (setjmp(here) != 0) {
         cx->on_nomem = outer;
+        asp_blocks_free(cx, first_arena);
+        if (!outer) asp_blocks_forget(cx);
         return asp_fail(cx, ASP_ERR_NOMEM,
                         "the machine refused memory for the compiler's own tables");
     }
     cx->on_nomem = &here;
     asp_status s = body(cx, arg);
     cx->on_nomem = outer;
+    if (!outer) asp_blocks_forget(cx);
     return s;
 }

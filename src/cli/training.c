@@ -21,7 +21,8 @@ static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job, bo
     asp_status s = open_job(cx, o, resumes, &t, &r);
     if (s < 0) return asp_ranks_refuse(cx, o->train.comm, s);
     s = job(cx, &t, &r);
-    asp_ctx closing = *cx;
+    asp_ctx closing; // its failure does not hide the first one
+    asp_ctx_init(&closing);
     asp_status closed = asp_report_close(s < 0 ? &closing : cx, &r);
     return s < 0 ? s : closed;
 }

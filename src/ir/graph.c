@@ -7,13 +7,11 @@
 
 asp_graph *asp_graph_create(asp_ctx *cx, const char *name)
 {
-    asp_graph *g = calloc(1, sizeof *g);
-    if (!g) {
-        ASP_CHECK(cx->on_nomem != NULL);
-        longjmp(*cx->on_nomem, 1);
-    }
+    asp_arena a;
+    asp_arena_init(&a, cx);
+    asp_graph *g = ASP_NEW(&a, asp_graph); // lies on its own arena
     g->cx = cx;
-    asp_arena_init(&g->arena, cx);
+    g->arena = a;
     g->name = asp_copy_str(&g->arena, name);
     g->ranks = 1;
     g->sizes = asp_size_table_create(&g->arena);
@@ -26,8 +24,8 @@ asp_graph *asp_graph_create(asp_ctx *cx, const char *name)
 void asp_graph_destroy(asp_graph *g)
 {
     if (!g) return;
-    asp_arena_fini(&g->arena);
-    free(g);
+    asp_arena a = g->arena;
+    asp_arena_fini(&a);
 }
 
 static void link_before(asp_graph *g, asp_node n, asp_node before)

@@ -7,8 +7,9 @@
 //   gemm_nn   A (m, k)   B (k, n)     y[.., i] = x[.., o] w[o, i]
 //   gemm_tn   A (k, m)   B (k, n)     y[o, i] = sum over rows of x[.., o] z[.., i]
 //   bmm       any of the three, once for each index of the leading dims, which broadcast
-// C is cut into a grid of chunks that depends on the shape only; one thread computes a chunk by one
-// call of the provider, so the bits do not depend on the number of threads.
+// C is cut into a grid of chunks; one thread computes a chunk by one call of the provider.  The
+// bits do not depend on the number of threads: a provider whose bits depend on the size of a chunk
+// cuts by the shape only.
 #pragma once
 
 #include "kern/kern.h"
@@ -20,6 +21,7 @@ typedef struct asp_gemm_plan {
     const asp_gemm_provider *provider; // static
     asp_op op;
     asp_isa isa;
+    int n_threads; // that will share the chunks
     int64_t m, n, k;
     int64_t chunk_m, chunk_n;
     int64_t thread_bytes; // scratch of one thread, a multiple of 64
@@ -42,13 +44,14 @@ struct asp_gemm_provider {
     void (*run)(const asp_gemm_plan *plan, const asp_gemm_chunk *chunk);
 };
 
-// Names of the providers compiled in, the preferred one first; NULL past the last.
+// Names of the providers compiled in; NULL past the last.
 const char *asp_gemm_provider_name(int i);
 
-// Plans a call of op with these shapes on a provider: a name, or NULL for the preferred one.  Fails
-// when there is no such provider, naming those that are.
+// Plans a call of op with these shapes on a provider: a name, or NULL for the fastest at the best
+// level.  The grid suits n_threads; any other number gives the same bits.  Fails when there is no
+// such provider, naming those that are.
 asp_status asp_gemm_prepare(asp_ctx *cx, const char *provider, asp_op op, const asp_kcall *call,
-                            asp_gemm_plan *out_plan);
+                            int n_threads, asp_gemm_plan *out_plan);
 int64_t asp_gemm_work_bytes(const asp_gemm_plan *plan, int n_threads);
 
 // The kernels of kern.def: k->plan is an asp_gemm_plan, or NULL for the built-in provider at the

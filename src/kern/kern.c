@@ -95,7 +95,7 @@ asp_status asp_kern_prepare(asp_ctx *cx, asp_arena *a, const asp_kern_row *row,
     ASP_TRY(check_sizes(cx, row->op, call));
     if (asp_ops[row->op].cost == ASP_COST_GEMM && !row->is_ref) {
         asp_gemm_plan *plan = ASP_NEW(a, asp_gemm_plan);
-        ASP_TRY(asp_gemm_prepare(cx, gemm_provider, row->op, call, plan));
+        ASP_TRY(asp_gemm_prepare(cx, gemm_provider, row->op, call, n_threads, plan));
         call->plan = plan;
     }
     call->work_bytes = row->work ? row->work(call, n_threads) : 0;

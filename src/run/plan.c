@@ -3,8 +3,6 @@
 #include "pass/pass.h"
 #include "run/run_int.h"
 
-#include <stdlib.h>
-
 // What a process takes besides its ranks' memory, measured on Linux with glibc: stacks, tables,
 // libraries' own buffers.
 #define PROCESS_BASE_BYTES ((int64_t)1 << 20)
@@ -85,9 +83,10 @@ static asp_status make(asp_planner *p)
 asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *options,
                            asp_plan **out_plan)
 {
-    asp_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a plan");
-    asp_arena_init(&plan->arena, cx);
+    asp_arena a;
+    asp_arena_init(&a, cx);
+    asp_plan *plan = ASP_NEW(&a, asp_plan); // lies on its own arena
+    plan->arena = a;
     plan->options = *options;
     plan->ranks = g->ranks;
     plan->loss = ASP_NOWHERE;
@@ -108,8 +107,8 @@ asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *opt
 void asp_plan_destroy(asp_plan *p)
 {
     if (!p) return;
-    asp_arena_fini(&p->arena);
-    free(p);
+    asp_arena a = p->arena;
+    asp_arena_fini(&a);
 }
 
 const asp_plan_report *asp_plan_get_report(const asp_plan *p) { return &p->report; }

@@ -125,10 +125,8 @@ typedef struct compile_call {
     asp_compiled *c;
 } compile_call;
 
-static asp_status compile(asp_ctx *cx, void *arg)
+static asp_status fill(asp_ctx *cx, const compile_call *call, asp_compiled *c)
 {
-    compile_call *call = arg;
-    asp_compiled *c = call->c;
     double ms;
     int64_t seq;
     ASP_TRY(read_options(&c->arena, call->options ? call->options : "", &c->options));
@@ -143,20 +141,30 @@ static asp_status compile(asp_ctx *cx, void *arg)
     return fill_texts(c, ms, max_seq);
 }
 
+// Made inside the guard, which takes all of it back where memory is refused.
+static asp_status compile(asp_ctx *cx, void *arg)
+{
+    compile_call *call = arg;
+    asp_arena a;
+    asp_arena_init(&a, cx);
+    asp_compiled *c = ASP_NEW(&a, asp_compiled); // lies on its own arena
+    c->cx = cx;
+    c->arena = a;
+    asp_status s = fill(cx, call, c);
+    if (s == ASP_OK)
+        call->c = c;
+    else
+        asp_compiled_destroy(c);
+    return s;
+}
+
 asp_status asp_model_compile(asp_model *m, const char *options, asp_compiled **out_compiled)
 {
     ASP_TRY(asp_model_status(m));
     if (!out_compiled)
         return asp_fail(m->cx, ASP_ERR_USAGE, "there is no place for the compiled program: NULL");
-    compile_call call = {.m = m, .options = options, .c = calloc(1, sizeof *call.c)};
-    if (!call.c) return asp_fail(m->cx, ASP_ERR_NOMEM, "no memory for a compiled program");
-    call.c->cx = m->cx;
-    asp_arena_init(&call.c->arena, m->cx);
-    asp_status s = asp_guard(m->cx, compile, &call);
-    if (s < 0) {
-        asp_compiled_destroy(call.c);
-        return s;
-    }
+    compile_call call = {.m = m, .options = options};
+    ASP_TRY(asp_guard(m->cx, compile, &call));
     *out_compiled = call.c;
     return ASP_OK;
 }
@@ -164,10 +172,10 @@ asp_status asp_model_compile(asp_model *m, const char *options, asp_compiled **o
 void asp_compiled_destroy(asp_compiled *c)
 {
     if (!c) return;
+    asp_arena a = c->arena;
     asp_plan_destroy(c->plan);
     asp_program_fini(&c->program);
-    asp_arena_fini(&c->arena);
-    free(c);
+    asp_arena_fini(&a);
 }
 
 // ---- questions ---------------------------------------------------------------------------------

@@ -171,8 +171,9 @@ static void check(const char *provider, asp_op op, int64_t m, int64_t n, int64_t
 
 static void check_shapes(const char *provider)
 {
-    static const int64_t shapes[][3] = {{1, 1, 1},    {3, 5, 7},      {17, 33, 300}, {130, 70, 65},
-                                        {96, 100, 9}, {29, 200, 513}, {7, 8, 256}};
+    static const int64_t shapes[][3] = {{1, 1, 1},     {3, 5, 7},     {17, 33, 300},
+                                        {130, 70, 65}, {96, 100, 9},  {29, 200, 513},
+                                        {7, 8, 256},   {230, 40, 270}};
     uint32_t seed = 5;
     for (int f = 0; f < 3; f++) {
         for (size_t i = 0; i < ASP_COUNT_OF(shapes); i++)
@@ -226,7 +227,7 @@ static void unknown_provider_is_refused(void **state)
     asp_gemm_plan plan;
     product p;
     product_init(&p, ASP_OP_gemm_nt, 2, 2, 2);
-    assert_int_equal(asp_gemm_prepare(&cx, "mkl", p.op, &p.call, &plan), ASP_ERR_USAGE);
+    assert_int_equal(asp_gemm_prepare(&cx, "mkl", p.op, &p.call, 1, &plan), ASP_ERR_USAGE);
     assert_non_null(strstr(cx.message, "no provider \"mkl\""));
     assert_non_null(strstr(cx.message, "builtin"));
     product_fini(&p);
