@@ -26,13 +26,18 @@ void asp_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t o
     out_words[3] = c3;
 }
 
-static void block(asp_philox p, uint64_t i, uint64_t out[2])
+void asp_philox_block(asp_philox p, uint64_t i, uint32_t out_words[4])
 {
     const uint32_t counter[4] = {(uint32_t)i, (uint32_t)(i >> 32), (uint32_t)p.stream,
                                  (uint32_t)(p.stream >> 32)};
     const uint32_t key[2] = {(uint32_t)p.seed, (uint32_t)(p.seed >> 32)};
+    asp_philox4x32(counter, key, out_words);
+}
+
+static void block(asp_philox p, uint64_t i, uint64_t out[2])
+{
     uint32_t w[4];
-    asp_philox4x32(counter, key, w);
+    asp_philox_block(p, i, w);
     out[0] = w[0] | (uint64_t)w[1] << 32;
     out[1] = w[2] | (uint64_t)w[3] << 32;
 }

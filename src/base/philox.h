@@ -14,6 +14,9 @@ typedef struct asp_philox {
     uint64_t seed, stream;
 } asp_philox;
 
+// The four words of block i, from which the functions below draw.
+void asp_philox_block(asp_philox p, uint64_t i, uint32_t out_words[4]);
+
 // All are pure.  Every i has a block of its own, so use only one of them per stream and i.
 uint64_t asp_philox_u64(asp_philox p, uint64_t i);
 double asp_philox_uniform(asp_philox p, uint64_t i); // [0, 1), 53 bits

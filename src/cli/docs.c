@@ -47,7 +47,8 @@ static const struct {
 } tables[] = {{"ops", put_ops},
               {"attributes", put_attributes},
               {"passes", put_passes},
-              {"options", asp_options_print}};
+              {"options", asp_options_print},
+              {"aten", asp_front_put_aten}};
 
 asp_status asp_command_docs(asp_ctx *cx, const asp_options *o)
 {
@@ -62,5 +63,5 @@ asp_status asp_command_docs(asp_ctx *cx, const asp_options *o)
     asp_arena_fini(&a);
     return found ? ASP_OK
                  : asp_fail(cx, ASP_ERR_USAGE,
-                            "autosp docs prints one of: ops, attributes, passes, options");
+                            "autosp docs prints one of: ops, attributes, passes, options, aten");
 }

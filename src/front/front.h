@@ -1,8 +1,9 @@
-// Where models come from: config.json, a folder with weights, graph text, calls of autosp.h.
-// Neighbours: io/ (files as plain structs), pass/ (what happens to the graph next).
-// SPDX-License-Identifier: Apache-2.0
+// Where models come from: config.json, a folder with weights, graph text, exported PyTorch graphs,
+// calls of autosp.h.  Neighbours: io/ (files as plain structs), pass/ (what happens to the graph
+// next). SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/json.h"
 #include "io/hfconfig.h"
 #include "op/op.h"
 
@@ -48,7 +49,18 @@ int64_t asp_front_vocab(const asp_graph *g);
 // What typechecking does not see: parameters and inputs have names of their own.
 asp_status asp_front_check(asp_ctx *cx, const asp_graph *g);
 
-// path is a config.json, a folder that holds one (and perhaps safetensors), or graph text (*.ir).
+// An exported PyTorch graph (docs/pytorch-graphs.md): nodes are calls of ATen ops, see aten.def.
+// The first output, a scalar, is the loss; floating-point tensors of any width get dtype, whole
+// numbers are i64.  The graph keeps the example values of the file's symbols.  file is for
+// messages: "file: nodes[7]: node v7, aten.sort.default (layers.0.mlp at mixtral.py:80): ...".
+bool asp_front_is_aten(const json_t *json);
+asp_status asp_front_aten(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,
+                          asp_graph **out_graph);
+
+void asp_front_put_aten(asp_text *t); // the ATen overloads that are known, as a table
+
+// path is a config.json, a folder that holds one (and perhaps safetensors), an exported graph
+// (*.json) or graph text (*.ir).
 asp_status asp_front_load(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *out_program);
 // Graph text from memory, checked; file is for messages.
 asp_status asp_front_parse(asp_ctx *cx, const char *file, const char *text, size_t bytes,

@@ -1,5 +1,5 @@
-// A model from a path: config.json, a folder, graph text.  Neighbours: front.h (contract), llama.c,
-// io/.  SPDX-License-Identifier: Apache-2.0
+// A model from a path: config.json, a folder, graph text, an exported PyTorch graph.  Neighbours:
+// front.h (contract), llama.c, aten.c, io/.  SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 #include "front/front.h"
 
@@ -48,6 +48,22 @@ static asp_status load_config(asp_ctx *cx, const char *path, asp_dtype dtype, as
     return ASP_OK;
 }
 
+// *.json holds an exported graph or a config.json: the former has nodes.
+static asp_status load_json(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *p)
+{
+    json_t *json;
+    ASP_TRY(asp_json_read(cx, path, MAX_GRAPH_BYTES, &json));
+    if (!asp_front_is_aten(json)) {
+        json_decref(json);
+        return load_config(cx, path, dtype, p);
+    }
+    asp_status s = asp_front_aten(cx, path, json, dtype, &p->graph);
+    json_decref(json);
+    ASP_TRY(s);
+    p->vocab = asp_front_vocab(p->graph);
+    return ASP_OK;
+}
+
 static asp_status load_folder(asp_ctx *cx, const char *folder, asp_dtype dtype, asp_program *p)
 {
     char path[4096];
@@ -69,12 +85,12 @@ asp_status asp_front_load(asp_ctx *cx, const char *path, asp_dtype dtype, asp_pr
     else if (ends_with(path, ".ir"))
         ASP_TRY(load_graph(cx, path, &p));
     else if (ends_with(path, ".json"))
-        ASP_TRY(load_config(cx, path, dtype, &p));
+        ASP_TRY(load_json(cx, path, dtype, &p));
     else
-        return asp_fail(
-            cx, asp_path_exists(path) ? ASP_ERR_USAGE : ASP_ERR_IO,
-            "%s: a model is a config.json, a folder that holds one, or graph text named *.ir%s",
-            path, asp_path_exists(path) ? "" : "; there is no such file");
+        return asp_fail(cx, asp_path_exists(path) ? ASP_ERR_USAGE : ASP_ERR_IO,
+                        "%s: a model is a config.json, a folder that holds one, an exported graph "
+                        "named *.json, or graph text named *.ir%s",
+                        path, asp_path_exists(path) ? "" : "; there is no such file");
     *out_program = p;
     return ASP_OK;
 }

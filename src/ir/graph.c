@@ -178,6 +178,9 @@ asp_graph *asp_graph_clone(const asp_graph *g)
 {
     asp_graph *c = asp_graph_create(g->cx, g->name);
     c->ranks = g->ranks;
+    c->examples = g->examples;
+    for (int i = 0; i < c->examples.n; i++)
+        c->examples.at[i].symbol = asp_copy_str(&c->arena, g->examples.at[i].symbol);
     asp_val *to = ASP_NEW_ARRAY(&c->arena, asp_val, g->vals.n);
     ASP_FOR_NODES (g, n) {
         const asp_node_info *info = asp_node_at(g, n);
@@ -218,12 +221,13 @@ uint64_t asp_graph_hash(const asp_graph *g)
 
 int64_t asp_loc_block(const char *loc)
 {
-    for (const char *s = loc; s; s = strchr(s, '.')) {
+    const char *path_end = loc + strcspn(loc, " "); // "layers.3.mlp at model.py:12"
+    for (const char *s = loc; s && s < path_end; s = strchr(s, '.')) {
         s += *s == '.';
         char *end;
-        if (!isdigit((unsigned char)*s)) continue;
+        if (!isdigit((unsigned char)*s) || s >= path_end) continue;
         long long n = strtoll(s, &end, 10);
-        if (*end == '.' || *end == 0) return n;
+        if (*end == '.' || end == path_end) return n;
     }
     return -1;
 }

@@ -28,6 +28,9 @@ typedef struct asp_env {
     int n;
 } asp_env;
 
+// Adds the symbols of more that env does not have, as many as it can hold.
+void asp_env_fill(asp_env *env, const asp_env *more);
+
 asp_size asp_size_num(asp_graph *g, int64_t n);
 asp_size asp_size_sym(asp_graph *g, const char *name);
 asp_size asp_size_add(asp_graph *g, asp_size a, asp_size b);
@@ -215,6 +218,8 @@ struct asp_graph {
     asp_arena arena; // owns everything below
     const char *name;
     int64_t ranks; // 1, or the P that the program was split for
+    asp_env
+        examples; // what symbols are where nobody says otherwise (an imported graph's); not text
     struct asp_size_table *sizes;
     ASP_VEC(asp_node_info) nodes; // 0 unused; removed nodes have op input and no place in the list
     ASP_VEC(asp_val_info) vals;   // 0 unused

@@ -205,6 +205,15 @@ struct asp_size_table *asp_size_table_create(asp_arena *a)
     return z;
 }
 
+void asp_env_fill(asp_env *env, const asp_env *more)
+{
+    for (int i = 0; i < more->n; i++) {
+        int known = 0;
+        while (known < env->n && strcmp(env->at[known].symbol, more->at[i].symbol) != 0) known++;
+        if (known == env->n && env->n < (int)ASP_COUNT_OF(env->at)) env->at[env->n++] = more->at[i];
+    }
+}
+
 asp_size asp_size_num(asp_graph *g, int64_t n)
 {
     sum s = {0};

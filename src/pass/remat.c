@@ -43,10 +43,22 @@ static asp_remat_class class_of(asp_op op)
         return ASP_REMAT_REDUCTION;
     if (op == ASP_OP_cat) return ASP_REMAT_CONCAT;
     // Gathers and scatters by ids, and the loss, read far more than they would save.
-    static const asp_op others[] = {
-        ASP_OP_embedding, ASP_OP_embedding_grad, ASP_OP_nll,         ASP_OP_nll_grad,
-        ASP_OP_gather,    ASP_OP_scatter,        ASP_OP_scatter_add, ASP_OP_index_select,
-        ASP_OP_index_add, ASP_OP_topk,           ASP_OP_sort};
+    static const asp_op others[] = {ASP_OP_embedding,
+                                    ASP_OP_embedding_grad,
+                                    ASP_OP_nll,
+                                    ASP_OP_nll_grad,
+                                    ASP_OP_gather,
+                                    ASP_OP_scatter,
+                                    ASP_OP_scatter_add,
+                                    ASP_OP_index_select,
+                                    ASP_OP_index_add,
+                                    ASP_OP_topk,
+                                    ASP_OP_sort,
+                                    ASP_OP_cumsum,
+                                    ASP_OP_scan,
+                                    ASP_OP_conv,
+                                    ASP_OP_conv_input_grad,
+                                    ASP_OP_conv_weight_grad};
     for (size_t i = 0; i < ASP_COUNT_OF(others); i++)
         if (op == others[i]) return ASP_REMAT_OTHER;
     return ASP_REMAT_POINTWISE;

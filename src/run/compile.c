@@ -2,14 +2,16 @@
 // pass/runner.c, plan.c. SPDX-License-Identifier: Apache-2.0
 #include "run/compile.h"
 
-static asp_env sizes(const asp_compile_options *o)
+static asp_env sizes(const asp_graph *g, const asp_compile_options *o)
 {
-    return (asp_env){.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2};
+    asp_env env = {.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2};
+    asp_env_fill(&env, &g->examples);
+    return env;
 }
 
-static asp_pass_options pass_options(const asp_compile_options *o)
+static asp_pass_options pass_options(const asp_graph *g, const asp_compile_options *o)
 {
-    return (asp_pass_options){.ranks = o->ranks, .sp = o->sp, .ac = o->ac, .env = sizes(o)};
+    return (asp_pass_options){.ranks = o->ranks, .sp = o->sp, .ac = o->ac, .env = sizes(g, o)};
 }
 
 // Is the graph what one of P ranks runs already?
@@ -37,7 +39,7 @@ asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
                              const asp_compile_options *options, const asp_pass_trace *trace,
                              asp_graph **out_joint)
 {
-    asp_pass_options o = pass_options(options);
+    asp_pass_options o = pass_options(module, options);
     ASP_TRY(check_ranks(cx, module, options));
     asp_graph *g = asp_graph_clone(module);
     asp_status s = asp_graph_typecheck(g);
@@ -55,8 +57,8 @@ asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
 asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
                             const asp_pass_trace *trace, asp_plan **out_plan)
 {
-    asp_pass_options o = pass_options(options);
-    asp_run_options run = {.env = sizes(options),
+    asp_pass_options o = pass_options(joint, options);
+    asp_run_options run = {.env = sizes(joint, options),
                            .threads = options->threads,
                            .backend = options->backend,
                            .optimizer = options->optimizer,

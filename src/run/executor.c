@@ -15,6 +15,7 @@ struct asp_rank {
     char *memory;         // plan->report.rank_bytes, mapped
     size_t mapped_bytes;
     double *seconds; // by step, when tracing; owned
+    uint64_t seed, step;
 };
 
 asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, asp_team *team,
@@ -55,6 +56,12 @@ void *asp_rank_slab(asp_rank *r, asp_slab slab)
 
 void *asp_rank_input(asp_rank *r, int i) { return r->memory + r->plan->inputs.at[i].offset; }
 
+void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step)
+{
+    r->seed = seed;
+    r->step = step;
+}
+
 // ---- steps
 // ---------------------------------------------------------------------------------------
 
@@ -86,6 +93,8 @@ static void run_rows(void *arg, asp_worker *w)
 static void bind(const asp_rank *r, const asp_step *s, asp_kcall *call)
 {
     *call = *s->call;
+    call->seed = r->seed;
+    call->step = r->step;
     call->rank = asp_comm_rank(r->comm);
     call->ranks = asp_comm_ranks(r->comm);
     for (int i = 0; i < call->n_in; i++) call->in[i].data = at(r, s->places[i]);

@@ -115,6 +115,9 @@ void asp_rank_destroy(asp_rank *r); // NULL is allowed
 void *asp_rank_slab(asp_rank *r, asp_slab slab);
 void *asp_rank_input(asp_rank *r, int i); // the i-th input's memory: whole on every rank
 
+// What random ops draw from: the same on all ranks, another step each time.  0 and 0 unless set.
+void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step);
+
 // One forward and backward pass over the inputs; gradients are summed over ranks.  Collective.
 asp_status asp_rank_step(asp_rank *r, double *out_loss);
 

@@ -45,6 +45,7 @@ static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm,
     double began = asp_seconds(), loss = (double)NAN, norm;
     int64_t exchanged = asp_train_exchanged(comm);
     ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, step));
+    asp_rank_seed(r, (uint64_t)o->seed, (uint64_t)step);
     ASP_TRY(asp_rank_step(r, &loss));
     exchanged = asp_train_exchanged(comm) - exchanged;
     ASP_TRY(asp_adamw_step(cx, &a, r, l->plan, team, step, &norm));

@@ -78,6 +78,7 @@ static asp_status do_step(member *m, asp_ctx *cx)
 {
     (void)cx;
     double loss = (double)NAN;
+    asp_rank_seed(m->seat.rank, m->t->seed, (uint64_t)m->t->updates);
     ASP_TRY(asp_rank_step(m->seat.rank, &loss));
     if (speaks(m)) m->t->loss = loss;
     return ASP_OK;

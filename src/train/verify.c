@@ -29,6 +29,7 @@ static asp_status take_step(side *d, asp_rank *r, asp_team *team, asp_comm *comm
     else
         asp_train_initialise(r, d->plan, team, (uint64_t)o->seed);
     ASP_TRY(asp_train_fill_inputs(cx, r, d->plan, d->tokens, (uint64_t)o->seed, 0));
+    asp_rank_seed(r, (uint64_t)o->seed, 0);
     ASP_TRY(asp_rank_step(r, &loss));
     const void *g = asp_rank_slab(r, ASP_SLAB_GRAD);
     for (int64_t i = 0; asp_comm_rank(comm) == 0 && i < n; i++)

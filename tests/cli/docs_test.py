@@ -22,7 +22,7 @@ class Docs(Case):
                 printed = self.fine("docs", what).stdout.rstrip()
                 self.assertEqual(body.replace("```", "").strip("\n"), printed, f"docs/{name}: run `autosp docs {what}` and paste")
                 found.append(what)
-        self.assertEqual(sorted(found), ["attributes", "ops", "options", "passes"])
+        self.assertEqual(sorted(found), ["aten", "attributes", "ops", "options", "passes"])
 
     def test_examples(self):
         n = 0

@@ -122,6 +122,66 @@ static void rules_of_functions(void **state)
          "a+B,a+->,a+"},
         {X("y", "i64[B, S]") "%0 : i64[B, S] = shift %y", "aB->aB"},
         {X("x", "f32[B, S]") "%0 : f32[B, ceil(S, 2)] = shard_slice %x {dim = 1, ranks = 2}", "none"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S, 8] = shift %x {by = -1, fill = 0, dim = 1}",
+         "aBc->aBc"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S - 1, 8] = slice %x {dim = 1, end = S - 1}",
+         "aBd->aCd"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S, 8] = slice %x {dim = 1, end = S}", "abc->abc"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, 8] = select %x {dim = 1, at = S - 1}", "aBc->ac"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S + 3, 8] = pad %x {dim = 1, left = 3}", "aBd->aCd"},
+        {X("x", "f32[B, S, 8]") X("y", "f32[B, 2, 8]") "%0 : f32[B, S + 2, 8] = cat %x, %y "
+                                                       "{dim = 1}",
+         "aCe,aDe->aBe"},
+        {X("x", "f32[B, S]") X("y", "f32[B, S]") "%0 : f32[B, 2, S] = stack %x, %y {dim = 1}",
+         "ac,ac->aBc"},
+        {X("x", "f32[B, S, 24]") "%0, %1, %2 : f32[B, S, 8], f32[B, S, 8], f32[B, S, 8] = split %x "
+                                 "{dim = 2, parts = 3}",
+         "ab(Cd)->abd,abd,abd"},
+        {X("x", "f32[B, S, 24]") "%0, %1 : f32[B, S, 16], f32[B, S, 8] = split_sizes %x {dim = 2, "
+                                 "sizes = [16, 8]}",
+         "abC->abD,abE"},
+        {X("x", "f32[B, 2, S]") "%0, %1 : f32[B, S], f32[B, S] = unbind %x {dim = 1}",
+         "aBc->ac,ac"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S, 8] = flip %x {dim = 1}", "aBc->aBc"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S, 8] = roll %x {dim = 1}", "aBc->aBc"},
+        {X("x", "i64[B, S]") X("p", "i64[B, 1]") "%0 : i64[B, S] = diff %x, %p {dim = 1}",
+         "aB,aC->aB"},
+        {X("x", "f32[B, S, S]") "%0 : f32[B, S, S] = triangle %x", "aBC->aBC"},
+        {X("x", "f32[B, S, 31]")
+             X("i", "i64[B, S, 1]") "%0 : f32[B, S, 1] = gather %x, %i {dim = 2}",
+         "abD,abc->abc"},
+        {X("x", "f32[B, S, 8]") X("i", "i64[B, S, 2]")
+             X("s", "f32[B, S, 2]") "%0 : f32[B, S, 8] = scatter %x, %i, %s {dim = 2}",
+         "abC,abD,abD->abC"},
+        {X("i", "i64[B, S]")
+             X("s", "f32[B, S]") "%0 : f32[B, 8] = scatter_add %i, %s {dim = 1, size = "
+                                 "8}",
+         "ab+,ab+->aC"},
+        {X("x", "f32[16, 8]") X("i", "i64[B, S]") "%0 : f32[B, S, 8] = index_select %x, %i",
+         "Ad,bc->bcd"},
+        {X("i", "i64[B, S]")
+             X("s", "f32[B, S, 8]") "%0 : f32[16, 8] = index_add %i, %s {size = 16}",
+         "b+c+,b+c+d->Ad"},
+        {X("i", "i64[B, S]") "%0 : i64[B, S, 8] = one_hot %i {classes = 8}", "ab->abC"},
+        {X("x", "f32[B, S, 8]") "%0, %1 : f32[B, S, 2], i64[B, S, 2] = topk %x {dim = 2, k = 2}",
+         "abC->abD,abD"},
+        {X("x", "f32[B, S]") "%0, %1 : f32[B, S], i64[B, S] = sort %x {dim = 1}", "none"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S, 8] = cumsum %x {dim = 1}", "aBc->aBc"},
+        {X("a", "f32[B, S, 1]") X("b", "f32[B, S, 8]")
+             X("h", "f32[B, 1, 8]") "%0 : f32[B, S, 8] = scan %a, %b, %h {dim = 1}",
+         "aB1,aBc,a1c->aBc"},
+        {X("x", "f32[B, 8, S]")
+             X("w", "f32[8, 1, 4]") "%0 : f32[B, 8, S] = conv %x, %w {groups = 0, "
+                                    "left = 3}",
+         "abC,b1D->abC"},
+        {X("x", "f32[B, 8, S]") X("w", "f32[6, 8, 4]")
+             X("b", "f32[6]") "%0 : f32[B, 6, ceil(S, 2)] = conv1d %x, %w, %b {stride = 2, left = "
+                              "2, right = 1}",
+         "aCD,bCF,b->abE"},
+        {X("x", "f32[B, 8, S]")
+             X("w", "f32[6, 4, 1]") "%0 : f32[B, 6, S] = conv %x, %w {groups = 2}",
+         "aCD,BEF->aBD"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S, 8] = dropout %x {p = 0.1}", "abc->abc"},
     };
     for (size_t i = 0; i < ASP_COUNT_OF(rows); i++)
         assert_string_equal(rule_of(rows[i].body), rows[i].rule);

@@ -188,6 +188,25 @@ static const sample sample_topk = {
 static const sample sample_sort = {
     P("x", "2, 5") "%y, %i : f64[2, 5], i64[2, 5] = sort %x {dim = 1, descending = true}\n", "2, 5",
     "0, 1"};
+static const sample sample_cumsum = {
+    P("x", "2, 5, 3") "%y : f64[2, 5, 3] = cumsum %x {dim = 1, reverse = true}\n", "2, 5, 3",
+    "0, 1, 2"};
+static const sample sample_scan = {
+    P("a", "2, 4, 1") P("b", "2, 4, 3")
+        P("h", "2, 1, 3") "%y : f64[2, 4, 3] = scan %a, %b, %h {dim = 1}\n",
+    "2, 4, 3", "0, 1, 2"};
+static const sample sample_cumprod = {P("x", "2, 4") "%y : f64[2, 4] = cumprod %x {dim = 1}\n",
+                                      "2, 4", "0, 1"};
+static const sample sample_conv = {
+    P("x", "2, 4, 9")
+        P("w", "6, 2, 3") "%y : f64[2, 6, 4] = conv %x, %w {stride = 2, dilation = 2, "
+                          "groups = 2, left = 2, right = 1}\n",
+    "2, 6, 4", "0, 1, 2"};
+static const sample sample_conv1d = {
+    P("x", "2, 3, 5") P("w", "3, 1, 4")
+        P("b", "3") "%y : f64[2, 3, 5] = conv1d %x, %w, %b {groups = 0, left = 3}\n",
+    "2, 3, 5", "0, 1, 2"};
+static const sample sample_dropout = UNARY("dropout", " {p = 0.4, site = 3}");
 static const sample sample_gemm_nt = {
     P("x", "2, 3, 5") P("w", "4, 5") "%y : f64[2, 3, 4] = gemm_nt %x, %w\n", "2, 3, 4", "0, 1, 2"};
 static const sample sample_gemm_nn = {

@@ -1,0 +1,147 @@
+// Translations of ATen ops that are whole layers: products, norms, convolution, attention, dropout,
+// losses.  Neighbours: aten.def (rows), aten_int.h (contract), op/linear.c, op/attention.c,
+// op/loss.c (what they become). SPDX-License-Identifier: Apache-2.0
+#include "front/aten_int.h"
+
+#include <math.h>
+
+#define B(c) (&(c)->m->b)
+#define G(c) ((c)->m->g)
+
+void aten_linear(aten_call *c)
+{
+    asp_val in[] = {c->arg[0].val, c->arg[1].val, c->arg[2].val};
+    if (aten_ok(c))
+        aten_give(c, asp_build(B(c), ASP_OP_linear, NULL, aten_given(c, 2) ? 3 : 2, in));
+}
+
+// addmm(bias, x, w) = bias + x w: a linear layer whose weight stands the other way.
+void aten_addmm(aten_call *c)
+{
+    if (aten_f64(c, 3) != 1 || aten_f64(c, 4) != 1) aten_refuse(c, "beta or alpha other than 1");
+    if (!aten_ok(c)) return;
+    asp_val w = asp_build_permute(B(c), c->arg[2].val, 2, (const int64_t[]){1, 0});
+    const asp_type *bias = aten_type_of(c, c->arg[0].val);
+    if (bias->rank == 1)
+        aten_give(c, ASP_B3(B(c), linear, NULL, c->arg[1].val, w, c->arg[0].val));
+    else
+        aten_give(c, ASP_B2(B(c), add, NULL, c->arg[0].val,
+                            ASP_B2(B(c), linear, NULL, c->arg[1].val, w)));
+}
+
+void aten_product(aten_call *c)
+{
+    asp_val in[] = {c->arg[0].val, c->arg[1].val};
+    if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_matmul, NULL, 2, in));
+}
+
+// ---- norms
+// ---------------------------------------------------------------------------------------
+
+void aten_layer_norm(aten_call *c)
+{
+    asp_layer_norm_attr a = {.dims = c->arg[1].n, .eps = aten_f64(c, 4)};
+    asp_val in[] = {c->arg[0].val, c->arg[2].val, c->arg[3].val};
+    uint32_t n = aten_given(c, 3) ? 3 : aten_given(c, 2) ? 2 : 1;
+    if (n == 3 && !aten_given(c, 2)) aten_refuse(c, "a bias without a weight");
+    if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_layer_norm, &a, n, in));
+}
+
+void aten_rms_norm(aten_call *c)
+{
+    asp_norm_attr a = {.eps = aten_given(c, 3) ? aten_f64(c, 3) : 0};
+    asp_val x = c->arg[0].val, w = c->arg[2].val;
+    if (c->arg[1].n != 1) aten_refuse(c, "over %u dimensions; over the last one", c->arg[1].n);
+    // The default is the spacing of floating-point numbers at 1, in the dtype that the file has.
+    if (!aten_given(c, 3)) a.eps = c->m->dtype == ASP_F64 ? 0x1p-52 : 0x1p-23;
+    if (!aten_ok(c)) return;
+    if (!aten_given(c, 2)) {
+        const asp_type *t = aten_type_of(c, x);
+        asp_type width = {.dtype = t->dtype, .rank = 1, .dim = {t->dim[t->rank - 1]}};
+        w = asp_build_constant(B(c), 1, &width);
+    }
+    aten_give(c, ASP_B2(B(c), rms_norm, &a, x, w));
+}
+
+// ---- attention and dropout
+// -----------------------------------------------------------------------
+
+// q, k, v with one leading dimension for batch and heads get one of each.
+static asp_val four_dims(aten_call *c, asp_val x)
+{
+    asp_type t = *aten_type_of(c, x);
+    if (t.rank != 3) return x;
+    memmove(&t.dim[1], &t.dim[0], 3 * sizeof t.dim[0]);
+    t.dim[0] = asp_size_num(G(c), 1);
+    t.rank = 4;
+    return aten_reshape(c, x, &t);
+}
+
+// The default scale: one over the root of the head's width.
+static double default_scale(aten_call *c, asp_val q)
+{
+    const asp_type *t = aten_type_of(c, q);
+    int64_t width = 1;
+    if (t->rank == 0 || !asp_size_is_num(G(c), t->dim[t->rank - 1], &width))
+        aten_refuse(c, "the width of a head is not a plain number");
+    return 1 / sqrt((double)width);
+}
+
+// A mask of booleans (true: seen) or numbers (added to the scores); pass/masks.c finds the
+// predicate behind it.
+void aten_attention(aten_call *c)
+{
+    asp_val q = c->arg[0].val;
+    double p = aten_f64(c, 4);
+    asp_sdpa_attr a = *(const asp_sdpa_attr *)asp_ops[ASP_OP_sdpa].attr_default;
+    a.scale = aten_given(c, 6) ? aten_f64(c, 6) : default_scale(c, q);
+    a.causal = c->arg[5].flag;
+    a.bias = aten_given(c, 3);
+    a.dropout = p;
+    if (p > 0) a.site = ++c->m->n_sites;
+    if (a.causal && a.bias) aten_refuse(c, "is_causal and attn_mask at once");
+    asp_val in[] = {four_dims(c, q), four_dims(c, c->arg[1].val), four_dims(c, c->arg[2].val),
+                    c->arg[3].val};
+    if (!aten_ok(c)) return;
+    const asp_type *tq = aten_type_of(c, in[0]), *tk = aten_type_of(c, in[1]);
+    if (!c->arg[7].flag && tq->rank == 4 && tk->rank == 4 &&
+        !asp_size_equal(tq->dim[1], tk->dim[1]))
+        aten_refuse(c, "q and k have different numbers of heads without enable_gqa");
+    if (!aten_ok(c)) return;
+    asp_val out = asp_build(B(c), ASP_OP_sdpa, &a, a.bias ? 4 : 3, in);
+    aten_give(c, aten_reshape(c, out, &c->type[0]));
+}
+
+// Tokens sorted by expert, one product over runs of rows: the rows a rank would need are known only
+// when the data is.
+void aten_sorted_experts(aten_call *c)
+{
+    aten_refuse(c, "experts over tokens sorted by expert carry row numbers of the whole sequence; "
+                   "load the model with experts_implementation=\"batched_mm\"");
+}
+
+void aten_uninitialised(aten_call *c)
+{
+    aten_refuse(c, "memory without values; write into zeros instead");
+}
+
+void aten_write_rows(aten_call *c)
+{
+    aten_refuse(c, "writes rows by their numbers; use scatter or index_add, or, for sorted "
+                   "experts, experts_implementation=\"batched_mm\"");
+}
+
+// ---- losses
+// --------------------------------------------------------------------------------------
+
+void aten_cross_entropy(aten_call *c)
+{
+    static const char *const reductions[] = {"none", "mean", "sum"};
+    int64_t reduction = aten_int(c, 3);
+    asp_loss_attr a = {.ignore = aten_int(c, 4)};
+    if (reduction < 0 || reduction > 2) aten_refuse(c, "reduction %lld", (long long)reduction);
+    if (!aten_ok(c)) return;
+    a.reduction = reductions[reduction];
+    if (aten_given(c, 2) || aten_f64(c, 5) != 0) aten_refuse(c, "weight or label_smoothing");
+    if (aten_ok(c)) aten_give(c, ASP_B2(B(c), cross_entropy, &a, c->arg[0].val, c->arg[1].val));
+}
