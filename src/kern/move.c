@@ -125,7 +125,7 @@ void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
 {
     const asp_part_attr *a = k->attr;
     const part_walk p = part_walk_of(k, &k->out[0], k->in[0].dim[a->dim]);
-    if (a->fill != INT64_MIN) {
+    if (a->fill != INT64_MIN && a->fill != 0) {
         asp_shard_slice_ref(k, w);
         return;
     }
@@ -138,8 +138,26 @@ void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
             const char *whole = from + i * p.n * p.run_bytes;
             memcpy(row, whole + p.part.at * p.run_bytes, (size_t)(valid * p.run_bytes));
             const int64_t last = asp_min(p.n - 1, p.part.at + asp_max(0, valid - 1));
-            for (int64_t j = valid; j < p.room; j++)
+            if (a->fill == 0)
+                memset(row + valid * p.run_bytes, 0, (size_t)((p.room - valid) * p.run_bytes));
+            for (int64_t j = valid; a->fill != 0 && j < p.room; j++)
                 memcpy(row + j * p.run_bytes, whole + last * p.run_bytes, (size_t)p.run_bytes);
+        }
+}
+
+void asp_shard_pad_fast(const asp_kcall *k, asp_worker *w)
+{
+    const asp_part_attr *a = k->attr;
+    const part_walk p = part_walk_of(k, &k->in[0], k->out[0].dim[a->dim]);
+    const char *from = k->in[0].data;
+    char *to = k->out[0].data;
+    const size_t all = (size_t)(p.n * p.run_bytes), kept = (size_t)(p.part.n * p.run_bytes);
+    const size_t at = (size_t)(p.part.at * p.run_bytes);
+    for (int64_t i, end; asp_claim(w, p.outer, asp_runs_per_chunk(all), &i, &end);)
+        for (; i < end; i++) {
+            char *row = to + (size_t)i * all;
+            memset(row, 0, all);
+            memcpy(row + (kept ? at : 0), from + i * p.room * p.run_bytes, kept);
         }
 }
 

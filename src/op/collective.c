@@ -69,6 +69,26 @@ asp_status asp_shard_pad_infer(asp_infer *in)
     return asp_result(in, &out);
 }
 
+void asp_shard_pad_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    asp_part_attr a = *ASP_ATTR(b, n, part);
+    a.fill = 0;
+    out_in[0] = ASP_B1(b, shard_slice, &a, cotangent[0]);
+}
+
+asp_status asp_shorten_infer(asp_infer *in)
+{
+    ASP_TRY(want_part(in, in->attr));
+    return asp_result_like(in, 0);
+}
+
+// The cotangent is 0 in the tail already.
+void asp_shorten_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
+{
+    (void)b, (void)n;
+    out_in[0] = cotangent[0];
+}
+
 asp_status asp_mask_tail_infer(asp_infer *in)
 {
     ASP_TRY(want_part(in, in->attr));

@@ -84,6 +84,7 @@ static void refine(asp_axes *x, uint32_t atom, asp_size outer, asp_size rest)
     uint32_t o = new_atom(x, outer), i = new_atom(x, rest);
     asp_atom *a = &x->atoms.at[atom];
     x->atoms.at[o].token = a->token;
+    x->atoms.at[o].clash = a->clash || (a->token && a->base);
     x->atoms.at[o].batch = x->atoms.at[i].batch = a->batch;
     a->outer = o;
     a->inner = i;
@@ -92,6 +93,10 @@ static void refine(asp_axes *x, uint32_t atom, asp_size outer, asp_size rest)
 static void unite(asp_axes *x, uint32_t a, uint32_t b)
 {
     asp_atom *p = &x->atoms.at[a], *c = &x->atoms.at[b];
+    uint32_t bp = p->base ? root(x, p->base) : 0, bc = c->base ? root(x, c->base) : 0;
+    p->clash |= c->clash || (p->token && c->token && bp != bc);
+    if (!p->token) p->base = c->base;
+    if (!p->copy_of) p->copy_of = c->copy_of;
     c->parent = a;
     p->token |= c->token;
     p->batch |= c->batch;
@@ -201,6 +206,86 @@ static void bind_dim(walk *w, asp_rule_dim *dim, asp_atoms atoms)
     }
 }
 
+// ---- products of tokens with tokens
+// --------------------------------------------------------------
+//
+//   %s : b, h, s, c     = matmul %q, %k      q: b h s d   k: b h d s    c is a copy of s
+//   %o : b, h, s, d     = matmul %p, %v      p: b h s c   v: b h s d    c meets s without a union
+//
+// so that rows of scores may be split over ranks while each has all keys.
+
+static bool has_tokens(const asp_axes *x, asp_atoms list)
+{
+    list = flat(x, list);
+    for (uint32_t i = 0; i < list.n; i++)
+        if (x->atoms.at[list.at[i]].token) return true;
+    return false;
+}
+
+static bool has_copies(const asp_axes *x, asp_atoms list)
+{
+    list = flat(x, list);
+    for (uint32_t i = 0; i < list.n; i++)
+        if (x->atoms.at[list.at[i]].copy_of && !x->atoms.at[list.at[i]].token) return true;
+    return false;
+}
+
+static asp_atoms copies(asp_axes *x, asp_atoms list)
+{
+    asp_atoms c = {0};
+    list = flat(x, list);
+    for (uint32_t i = 0; i < list.n; i++) {
+        uint32_t atom = list.at[i];
+        if (x->atoms.at[atom].token) {
+            uint32_t copy = new_atom(x, x->atoms.at[atom].size);
+            x->atoms.at[copy].copy_of = atom;
+            atom = copy;
+        }
+        c = join(x, c, single(x, atom));
+    }
+    return c;
+}
+
+static bool letter_in(const asp_rule_dim *dims, uint32_t rank, uint8_t letter)
+{
+    for (uint32_t d = 0; d < rank; d++)
+        for (uint32_t k = 0; k < dims[d].n; k++)
+            if (dims[d].at[k] == letter) return true;
+    return false;
+}
+
+// Has operand 0 a letter with tokens that stays in the result?
+static bool has_rows_of_tokens(const walk *w, asp_node n)
+{
+    const asp_rule *r = &w->node->rule;
+    uint32_t rank = asp_val_type(w->x->g, asp_node_at(w->x->g, n)->in[0])->rank;
+    for (uint8_t c = 0; c < r->n_letters; c++)
+        if (w->bound[c] && r->letter[c].kind == ASP_LETTER_SPLIT && letter_in(r->in[0], rank, c) &&
+            has_tokens(w->x, w->node->letter[c]))
+            return true;
+    return false;
+}
+
+// Binds dim d of operand 1 of a product where its tokens meet those of operand 0; false: it is bound
+// as any other.
+static bool bind_keys(walk *w, asp_node n, uint32_t d, asp_atoms atoms)
+{
+    asp_rule_dim *dim = &w->node->rule.in[1][d];
+    asp_op op = asp_node_at(w->x->g, n)->op;
+    if ((op != ASP_OP_matmul && op != ASP_OP_bmm) || dim->n != 1) return false;
+    uint8_t c = dim->at[0];
+    if (!has_tokens(w->x, atoms)) return false;
+    if (w->node->rule.letter[c].kind == ASP_LETTER_SUM) {
+        if (!w->bound[c] || !has_copies(w->x, w->node->letter[c])) return false;
+    } else {
+        if (w->bound[c] || !has_rows_of_tokens(w, n)) return false;
+        w->node->letter[c] = copies(w->x, atoms);
+        w->bound[c] = true;
+    }
+    w->node->whole[1] = true;
+    return true;
+}
+
 static void bind_operands(walk *w, asp_node n, bool starts)
 {
     const asp_axes *x = w->x;
@@ -209,7 +294,8 @@ static void bind_operands(walk *w, asp_node n, bool starts)
         asp_val v = info->in[i];
         if (!x->dims[v.i] || (x->replicable[v.i] && !starts)) continue;
         for (uint32_t d = 0; d < asp_val_type(x->g, v)->rank; d++)
-            bind_dim(w, &w->node->rule.in[i][d], x->dims[v.i][d]);
+            if (i != 1 || !bind_keys(w, n, d, x->dims[v.i][d]))
+                bind_dim(w, &w->node->rule.in[i][d], x->dims[v.i][d]);
     }
     // Letters of replicable operands and of results alone.
     for (uint32_t c = 0; c < w->node->rule.n_letters; c++)
@@ -233,6 +319,26 @@ static void set_results(walk *w, asp_node n)
     }
 }
 
+// What is cut out of the tokens, or laid out anew along them, is tokens too.
+static void derive_tokens(const walk *w, asp_node n)
+{
+    asp_axes *x = w->x;
+    const asp_node_info *info = asp_node_at(x->g, n);
+    int64_t dim = -1;
+    if (info->op == ASP_OP_slice) dim = ((const asp_range_attr *)info->attr)->dim;
+    if (info->op == ASP_OP_pad) dim = ((const asp_pad_attr *)info->attr)->dim;
+    if (info->op == ASP_OP_conv || info->op == ASP_OP_conv1d) dim = 2;
+    if (dim < 0 || !w->node->has_rule) return;
+    asp_atoms from = flat(x, x->dims[info->in[0].i] ? x->dims[info->in[0].i][dim] : (asp_atoms){0});
+    asp_atoms to = flat(x, x->dims[info->first.i][dim]);
+    if (from.n != 1 || to.n != 1 || from.at[0] == to.at[0] || !x->atoms.at[from.at[0]].token) return;
+    const asp_atom *a = &x->atoms.at[from.at[0]];
+    asp_atom *t = &x->atoms.at[to.at[0]];
+    t->token = true;
+    t->clash = a->clash;
+    if (info->op == ASP_OP_slice) t->base = a->base ? a->base : from.at[0];
+}
+
 // An exchange in an unsplit graph is the identity.
 static bool is_identity(const asp_node_info *info)
 {
@@ -251,6 +357,7 @@ static asp_node_axes *node_axes(asp_axes *x, asp_node n, bool starts)
     w.node->has_rule = asp_rule_of(x->arena, x->g, n, &w.node->rule);
     if (w.node->has_rule) bind_operands(&w, n, starts);
     set_results(&w, n);
+    derive_tokens(&w, n);
     return w.node;
 }
 
@@ -344,6 +451,49 @@ void asp_axes_analyse(asp_arena *a, asp_graph *g, asp_axes *out_axes)
         for (uint32_t c = 0; x.node[n] && c < x.node[n]->rule.n_letters; c++)
             x.node[n]->letter[c] = flat(&x, x.node[n]->letter[c]);
     *out_axes = x;
+}
+
+// ---- what becomes of it at "sequence"
+// ------------------------------------------------------------
+
+static bool is_whole_token_letter(const asp_axes *x, const asp_node_axes *a, uint8_t c)
+{
+    return a->rule.letter[c].kind == ASP_LETTER_WHOLE && asp_axes_count_tokens(x, a->letter[c]) > 0;
+}
+
+bool asp_axes_shortens(const asp_axes *x, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(x->g, n);
+    const asp_node_axes *a = x->node[n.i];
+    if (info->op != ASP_OP_slice || !a || !a->has_rule) return false;
+    const asp_range_attr *r = info->attr;
+    const asp_rule_dim *dim = &a->rule.in[0][r->dim];
+    return asp_size_equal(r->start, asp_size_num(x->g, 0)) && dim->n == 1 &&
+           is_whole_token_letter(x, a, dim->at[0]);
+}
+
+bool asp_axes_runs_whole(const asp_axes *x, asp_node n)
+{
+    const asp_node_axes *a = x->node[n.i];
+    if (!a || !a->has_rule || asp_axes_shortens(x, n)) return false;
+    for (uint8_t c = 0; c < a->rule.n_letters; c++)
+        if (is_whole_token_letter(x, a, c)) return true;
+    return false;
+}
+
+bool asp_axes_gathers(const asp_axes *x, asp_node n, uint32_t i)
+{
+    const asp_node_axes *a = x->node[n.i];
+    asp_val v = asp_node_at(x->g, n)->in[i];
+    if (!a || x->replicable[v.i]) return false;
+    if (a->whole[i]) return true;
+    return asp_axes_runs_whole(x, n) && asp_axes_count_value_tokens(x, v) > 0;
+}
+
+asp_size asp_axes_base_size(const asp_axes *x, uint32_t atom)
+{
+    uint32_t base = x->atoms.at[atom].base;
+    return x->atoms.at[base ? root(x, base) : atom].size;
 }
 
 bool asp_atoms_have(asp_atoms list, uint32_t atom)

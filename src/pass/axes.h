@@ -12,6 +12,11 @@ typedef struct asp_atom {
     uint32_t outer, inner; // what it was refined into; 0 = nothing
     bool token;            // positions in a sequence of tokens
     bool batch;
+    // A token atom cut out of another (x[:, :-1]) is split where that one is, so that what has equal
+    // indices meets; 0: where its own size says.
+    uint32_t base;
+    bool clash;       // it would have to be split in two ways
+    uint32_t copy_of; // the keys of a score matrix: this token atom again, whole on every rank
 } asp_atom;
 
 typedef struct asp_atoms {
@@ -22,6 +27,7 @@ typedef struct asp_atoms {
 // A node whose results are not replicable.
 typedef struct asp_node_axes {
     bool has_rule; // false: nothing that reaches it may be split
+    bool whole[ASP_MAX_OPERANDS]; // a product of queries with keys: the keys are gathered
     asp_rule rule; // dims whose atoms do not fit their letters have the letter `lost` in place
     asp_atoms letter[ASP_MAX_LETTERS];
 } asp_node_axes;
@@ -41,6 +47,15 @@ typedef struct asp_axes {
 
 // Of an unsplit graph, results on a.  Never fails: what does not fit is marked whole.
 void asp_axes_analyse(asp_arena *a, asp_graph *g, asp_axes *out_axes);
+
+// At "sequence": must operand i of n be gathered, whole on every rank?
+bool asp_axes_gathers(const asp_axes *x, asp_node n, uint32_t i);
+// Does n then run on whole operands, and each rank keep its part of the results?
+bool asp_axes_runs_whole(const asp_axes *x, asp_node n);
+// x[:, :n] along the tokens: each rank has its part already.
+bool asp_axes_shortens(const asp_axes *x, asp_node n);
+// The size by which a token atom is split.
+asp_size asp_axes_base_size(const asp_axes *x, uint32_t atom);
 
 bool asp_atoms_have(asp_atoms list, uint32_t atom);
 // Number of token atoms.

@@ -17,6 +17,7 @@ typedef struct layout {
     uint32_t dim;     // the split dimension
     asp_size before;  // what stands outside of the ranks in it; 1: blocks of the whole dimension
     asp_size whole;   // the number of units that are split, over all ranks
+    asp_size length;  // how many of them count: fewer once a sequence was cut short
     bool zero_tail;   // the tail holds zeros
     bool filled;      // the tail holds `fill`
     int64_t fill;
@@ -47,10 +48,10 @@ static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...)
 }
 
 // A part over the ranks that may be shorter than its room.
-static bool has_tail(const checker *k, asp_size whole)
+static bool has_tail(const checker *k, asp_size whole, asp_size length)
 {
     int64_t n;
-    return !asp_size_is_num(k->g, whole, &n) || n % k->g->ranks != 0;
+    return !asp_size_equal(whole, length) || !asp_size_is_num(k->g, whole, &n) || n % k->g->ranks != 0;
 }
 
 static bool reads_as_part(const char *size) { return strchr(size, '/') || strstr(size, "ceil("); }
@@ -69,7 +70,7 @@ static bool has_fraction(checker *k, asp_size s)
 typedef struct split_letter {
     bool any;
     uint8_t letter;
-    asp_size before, whole;
+    asp_size before, whole, length;
     uint32_t operand; // where it was seen first
 } split_letter;
 
@@ -93,9 +94,10 @@ static bool locate(checker *k, const asp_rule *r, const asp_rule_dim *dim, asp_s
 }
 
 // (4 groups of 2) heads and 4 heads are split alike when no rank has a tail.
-static bool same_parts(const checker *k, asp_size a, asp_size b)
+static bool same_parts(const checker *k, const split_letter *a, const split_letter *b)
 {
-    return asp_size_equal(a, b) || (!has_tail(k, a) && !has_tail(k, b));
+    if (asp_size_equal(a->whole, b->whole)) return asp_size_equal(a->length, b->length);
+    return !has_tail(k, a->whole, a->length) && !has_tail(k, b->whole, b->length);
 }
 
 static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_letter *out)
@@ -116,10 +118,11 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
                          l->dim);
         s.operand = i;
         s.whole = l->whole;
+        s.length = l->length;
         if (!out->any)
             *out = s;
         else if (out->letter != s.letter || !asp_size_equal(out->before, s.before) ||
-                 !same_parts(k, out->whole, s.whole))
+                 !same_parts(k, &s, out))
             return wrong(k, n, "operands %u and %u are split along different axes", out->operand,
                          i);
     }
@@ -153,7 +156,7 @@ static bool is_filled(const checker *k, asp_val labels, int64_t ignore)
 static bool leaves_out_tail(const checker *k, asp_node n, const split_letter *s)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
-    if (!has_tail(k, s->whole)) return true;
+    if (!has_tail(k, s->whole, s->length)) return true;
     if (info->op == ASP_OP_cross_entropy)
         return is_filled(k, info->in[1], ((const asp_loss_attr *)info->attr)->ignore);
     if (info->op == ASP_OP_count_valid)
@@ -181,6 +184,7 @@ static asp_status place_in_result(checker *k, asp_node n, const asp_rule *r, con
             l->dim = d;
             l->before = asp_size_mul(k->g, before, s->before);
             l->whole = s->whole;
+            l->length = s->length;
         }
     }
     if (l->split) return ASP_OK;
@@ -284,13 +288,15 @@ static asp_status check_all_to_all(checker *k, asp_node n)
     asp_size split = asp_val_type(k->g, info->in[0])->dim[a->split];
     ASP_TRY(asp_size_div(k->g, gathered, asp_size_num(k->g, a->gather_unit), &gathered));
     ASP_TRY(asp_size_div(k->g, split, asp_size_num(k->g, a->split_unit), &split));
-    if (!same_parts(k, l->whole, gathered))
+    if ((has_tail(k, l->whole, l->length) && !asp_size_equal(l->whole, gathered)) ||
+        !asp_size_equal(l->whole, l->length))
         return wrong(k, n, "it gathers %s of %s", asp_size_str(k->g, gathered),
                      asp_size_str(k->g, l->whole));
     k->of[info->first.i] = (layout){.split = true,
                                     .dim = (uint32_t)a->split,
                                     .before = k->one,
-                                    .whole = split};
+                                    .whole = split,
+                                    .length = split};
     return ASP_OK;
 }
 
@@ -301,13 +307,52 @@ static asp_status check_slice(checker *k, asp_node n)
     const layout *l = &k->of[info->in[0].i];
     ASP_TRY(check_ranks(k, n, a->ranks));
     if (l->partial || l->split) return wrong(k, n, "its operand is not whole");
-    k->of[info->first.i] =
-        (layout){.split = true,
-                 .dim = (uint32_t)a->dim,
-                 .before = k->one,
-                 .whole = a->of.i ? a->of : asp_val_type(k->g, info->in[0])->dim[a->dim],
-                 .filled = a->fill != INT64_MIN,
-                 .fill = a->fill};
+    asp_size length = asp_val_type(k->g, info->in[0])->dim[a->dim];
+    k->of[info->first.i] = (layout){.split = true,
+                                    .dim = (uint32_t)a->dim,
+                                    .before = k->one,
+                                    .whole = a->of.i ? a->of : length,
+                                    .length = length,
+                                    .filled = a->fill != INT64_MIN,
+                                    .zero_tail = a->fill == 0,
+                                    .fill = a->fill};
+    return ASP_OK;
+}
+
+// Does the operand of n, split in the dim of its attributes, have the parts that they say?
+static bool has_parts(const checker *k, const layout *l, const asp_part_attr *a)
+{
+    return !l->partial && l->split && l->dim == a->dim && asp_size_equal(l->before, k->one) &&
+           asp_size_equal(l->whole, a->of.i ? a->of : a->length);
+}
+
+static asp_status check_pad(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_part_attr *a = info->attr;
+    const layout *l = &k->of[info->in[0].i];
+    ASP_TRY(check_ranks(k, n, a->ranks));
+    if (!has_parts(k, l, a) || !asp_size_equal(l->length, a->length))
+        return wrong(k, n, "dimension %lld is no part of %s", (long long)a->dim,
+                     asp_size_str(k->g, a->length));
+    k->of[info->first.i] = (layout){.partial = true};
+    return ASP_OK;
+}
+
+static asp_status check_shorten(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_part_attr *a = info->attr;
+    const layout *l = &k->of[info->in[0].i];
+    int64_t dropped;
+    ASP_TRY(check_ranks(k, n, a->ranks));
+    asp_size rest = asp_size_sub(k->g, l->length, a->length);
+    if (!has_parts(k, l, a) || (asp_size_is_num(k->g, rest, &dropped) && dropped < 0))
+        return wrong(k, n, "dimension %lld is no part of %s items of which %s could be left",
+                     (long long)a->dim, asp_size_str(k->g, a->of), asp_size_str(k->g, a->length));
+    k->of[info->first.i] = *l;
+    k->of[info->first.i].length = a->length;
+    k->of[info->first.i].zero_tail = k->of[info->first.i].filled = false;
     return ASP_OK;
 }
 
@@ -317,8 +362,7 @@ static asp_status check_mask(checker *k, asp_node n)
     const asp_part_attr *a = info->attr;
     const layout *l = &k->of[info->in[0].i];
     ASP_TRY(check_ranks(k, n, a->ranks));
-    if (l->partial || !l->split || l->dim != a->dim || !asp_size_equal(l->before, k->one) ||
-        !asp_size_equal(l->whole, a->of) || !asp_size_equal(l->whole, a->length))
+    if (!has_parts(k, l, a) || !asp_size_equal(l->length, a->length))
         return wrong(k, n, "dimension %lld, whose tail it clears, is no part of %s",
                      (long long)a->dim, asp_size_str(k->g, a->of));
     k->of[info->first.i] = *l;
@@ -373,6 +417,10 @@ static asp_status check_node(checker *k, asp_node n)
         ASP_TRY(check_all_to_all(k, n));
     else if (op == ASP_OP_shard_slice)
         ASP_TRY(check_slice(k, n));
+    else if (op == ASP_OP_shard_pad)
+        ASP_TRY(check_pad(k, n));
+    else if (op == ASP_OP_shorten)
+        ASP_TRY(check_shorten(k, n));
     else if (op == ASP_OP_mask_tail)
         ASP_TRY(check_mask(k, n));
     else if (op == ASP_OP_all_reduce)

@@ -49,9 +49,23 @@ int64_t asp_exchange_copies(const asp_placement *p, asp_val v, uint32_t chain)
     return copies;
 }
 
+// What is cut out of a sequence is split where that is; an exchange splits by the size there is.
+static bool splits_by_itself(const asp_placement *p, asp_val v)
+{
+    for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++) {
+        asp_atoms list = p->axes.dims[v.i][d];
+        for (uint32_t k = 0; k < list.n; k++) {
+            const asp_atom *a = &p->axes.atoms.at[list.at[k]];
+            if (a->token && (a->base || a->clash)) return false;
+        }
+    }
+    return true;
+}
+
 int64_t asp_exchange_price(const asp_placement *p, asp_val v, uint32_t chain)
 {
-    if (asp_axes_count_value_tokens(&p->axes, v) != 1) return ASP_FLOW_INF;
+    if (asp_axes_count_value_tokens(&p->axes, v) != 1 || !splits_by_itself(p, v))
+        return ASP_FLOW_INF;
     return twice_with_grad(p, v, value_bytes(p, v)) * asp_exchange_copies(p, v, chain) + 1;
 }
 
@@ -83,10 +97,12 @@ static bool result_has(const asp_placement *p, asp_node n, uint32_t i, uint8_t l
     return false;
 }
 
-// Would splitting this letter slice a value that needs a gradient?
+// Would splitting this letter slice a parameter of a product (no accidental tensor parallelism)?
+// Elsewhere, as in a table of positions that is added, a rank takes its part of it.
 static bool slices_parameter(const asp_placement *p, asp_node n, uint8_t letter)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
+    if (asp_op_has(info->op, ASP_POINTWISE) || info->op == ASP_OP_sdpa) return false;
     for (uint32_t i = 0; i < info->n_in; i++) {
         asp_val v = info->in[i];
         if (p->axes.replicable[v.i] && p->axes.needs_grad[v.i] && operand_has(p, n, i, letter))
@@ -107,6 +123,36 @@ static int64_t sum_price(const asp_placement *p, asp_node n, uint8_t letter)
     return price;
 }
 
+// Gathering an operand whole on every rank: its parts among zeros, all-reduced.
+static int64_t gather_price(const asp_placement *p, asp_node n)
+{
+    int64_t price = 0;
+    for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_in; i++) {
+        asp_val v = asp_node_at(p->g, n)->in[i];
+        if (!asp_axes_gathers(&p->axes, n, i)) continue;
+        asp_dtype dtype = asp_val_type(p->g, v)->dtype;
+        if (asp_axes_count_value_tokens(&p->axes, v) != 1 ||
+            (!asp_dtypes[dtype].is_float && dtype != ASP_I64))
+            return ASP_FLOW_INF;
+        price += 2 * p->ranks * twice_with_grad(p, v, value_bytes(p, v));
+    }
+    return price;
+}
+
+static bool has_clash(const asp_placement *p, asp_atoms list)
+{
+    for (uint32_t i = 0; i < list.n; i++)
+        if (p->axes.atoms.at[list.at[i]].clash) return true;
+    return false;
+}
+
+static bool is_read(const asp_placement *p, asp_node n, uint8_t letter)
+{
+    for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_in; i++)
+        if (operand_has(p, n, i, letter)) return true;
+    return false;
+}
+
 static int64_t sequence_price(const asp_placement *p, asp_node n)
 {
     const asp_node_axes *a = p->axes.node[n.i];
@@ -120,13 +166,17 @@ static int64_t sequence_price(const asp_placement *p, asp_node n)
     }
     for (uint32_t c = 0; c < a->rule.n_letters; c++) {
         uint32_t tokens = asp_axes_count_tokens(&p->axes, a->letter[c]);
+        if (has_clash(p, a->letter[c])) return ASP_FLOW_INF;
+        if (!is_read(p, n, (uint8_t)c)) continue; // of results alone: follows
         letters += tokens;
         if (tokens) token = (uint8_t)c;
     }
-    if (letters == 0) return 0;
-    if (letters > 1 || a->rule.letter[token].kind == ASP_LETTER_WHOLE) return ASP_FLOW_INF;
-    if (slices_parameter(p, n, token)) return ASP_FLOW_INF;
-    return a->rule.letter[token].kind == ASP_LETTER_SUM ? sum_price(p, n, token) : 0;
+    if (letters == 0) return gather_price(p, n);
+    if (letters > 1 || slices_parameter(p, n, token)) return ASP_FLOW_INF;
+    if (a->rule.letter[token].kind == ASP_LETTER_SUM) return sum_price(p, n, token);
+    if (info->op == ASP_OP_sdpa && a->rule.letter[token].kind == ASP_LETTER_WHOLE)
+        return ASP_FLOW_INF;
+    return gather_price(p, n);
 }
 
 // ---- at "other"
@@ -324,7 +374,8 @@ static void choose_chain(const asp_placement *p, asp_node n, candidate *c)
 static bool is_mixer(const asp_placement *p, asp_node n)
 {
     const asp_node_axes *a = p->axes.node[n.i];
-    return a && a->has_rule && p->op[n.i].sequence_price == ASP_FLOW_INF;
+    if (!a || !a->has_rule || asp_axes_shortens(&p->axes, n)) return false;
+    return p->op[n.i].sequence_price == ASP_FLOW_INF || gather_price(p, n) > 0;
 }
 
 static void find_chains(asp_placement *p)

@@ -283,6 +283,12 @@ static const sample sample_all_to_all = {
     "0, 1, 2"};
 static const sample sample_shard_slice = {
     P("x", "2, 3, 4") "%y : f64[2, 3, 4] = shard_slice %x {dim = 1}\n", "2, 3, 4", "0, 1, 2"};
+static const sample sample_shard_pad = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = shard_pad %x {dim = 1, length = 3}\n", "2, 3, 4",
+    "0, 1, 2"};
+static const sample sample_shorten = {
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = shorten %x {dim = 1, of = 3, length = 3}\n", "2, 3, 4",
+    "0, 1, 2"};
 static const sample sample_mask_tail = {
     P("x", "2, 3, 4") "%y : f64[2, 3, 4] = mask_tail %x {dim = 1, of = 3, length = 2}\n",
     "2, 3, 4", "0, 1, 2"};
