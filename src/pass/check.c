@@ -6,19 +6,20 @@
 // same place in every operand that has it, may be split by its kind, and stands in every result;
 // results that a summed letter leaves out are partial, and only an all-reduce may read them.
 // Exchanges and slices must find and leave the layout they say.  A rank's part may be shorter than
-// its room; what it leaves, the tail, is in no sum: it was cleared, or its labels are ignored.  Sizes
-// of whole dimensions have no fraction (no ceil(S/P) without a rank behind it).  Changes nothing.  O(nodes).  Neighbours: op/rule.h,
-// shard.c (who must satisfy it).  SPDX-License-Identifier: Apache-2.0
+// its room; what it leaves, the tail, is in no sum: it was cleared, or its labels are ignored.
+// Sizes of whole dimensions have no fraction (no ceil(S/P) without a rank behind it).  Changes
+// nothing.  O(nodes).  Neighbours: op/rule.h, shard.c (who must satisfy it).
+// SPDX-License-Identifier: Apache-2.0
 #include "op/rule.h"
 #include "pass/pass.h"
 
 typedef struct layout {
     bool split, partial;
-    uint32_t dim;     // the split dimension
-    asp_size before;  // what stands outside of the ranks in it; 1: blocks of the whole dimension
-    asp_size whole;   // the number of units that are split, over all ranks
-    bool zero_tail;   // the tail holds zeros
-    bool filled;      // the tail holds `fill`
+    uint32_t dim;    // the split dimension
+    asp_size before; // what stands outside of the ranks in it; 1: blocks of the whole dimension
+    asp_size whole;  // the number of units that are split, over all ranks
+    bool zero_tail;  // the tail holds zeros
+    bool filled;     // the tail holds `fill`
     int64_t fill;
     unsigned uniform; // bit d: all slices of dimension d are equal, it fits whole and split
 } layout;
@@ -287,10 +288,8 @@ static asp_status check_all_to_all(checker *k, asp_node n)
     if (!same_parts(k, l->whole, gathered))
         return wrong(k, n, "it gathers %s of %s", asp_size_str(k->g, gathered),
                      asp_size_str(k->g, l->whole));
-    k->of[info->first.i] = (layout){.split = true,
-                                    .dim = (uint32_t)a->split,
-                                    .before = k->one,
-                                    .whole = split};
+    k->of[info->first.i] =
+        (layout){.split = true, .dim = (uint32_t)a->split, .before = k->one, .whole = split};
     return ASP_OK;
 }
 

@@ -191,7 +191,8 @@ static asp_status sliced(sharder *s, asp_val v, slice e, asp_val *out)
 static int64_t fill_of(const sharder *s, asp_node n, uint32_t i)
 {
     const asp_node_info *info = asp_node_at(s->g, n);
-    if (info->op == ASP_OP_cross_entropy && i == 1) return ((const asp_loss_attr *)info->attr)->ignore;
+    if (info->op == ASP_OP_cross_entropy && i == 1)
+        return ((const asp_loss_attr *)info->attr)->ignore;
     return INT64_MIN;
 }
 
@@ -260,8 +261,7 @@ static asp_status mask_sums(sharder *s, asp_node n, const asp_chain *state)
     const asp_node_axes *a = s->x.node[n.i];
     for (uint32_t c = 0; a->has_rule && c < a->rule.n_letters; c++) {
         if (a->rule.letter[c].kind != ASP_LETTER_SUM) continue;
-        if (parts_of_list(s, state, a->letter[c]) > 1)
-            ASP_TRY(mask_sum(s, n, (uint8_t)c, state));
+        if (parts_of_list(s, state, a->letter[c]) > 1) ASP_TRY(mask_sum(s, n, (uint8_t)c, state));
     }
     return ASP_OK;
 }
