@@ -166,7 +166,7 @@ asp_status asp_comm_rotate_begin(asp_comm *comm, const void *x, int64_t bytes, i
     if (comm->rotations == ASP_COMM_ROTATIONS)
         return asp_fail(comm->cx, ASP_ERR_LIMIT, "more than %d rotations are under way",
                         ASP_COMM_ROTATIONS);
-    if (overlap(x, y, bytes))
+    if (overlap(x, bytes, y, bytes))
         return asp_fail(comm->cx, ASP_ERR_USAGE, "rotate: operand and result overlap");
     comm->counts.calls[ASP_COMM_rotate]++;
     comm->rotations++;
