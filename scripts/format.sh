@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 command -v clang-format-14 >/dev/null || { echo "format: clang-format-14 is not installed (make check installs it)" >&2; exit 2; }
-files=$(find src include tests bench -name '*.[ch]' | sort)
+files=$(find src include tests bench examples -name '*.[ch]' | sort)
 if [ "${1:-}" = --write ]; then
     echo "$files" | xargs clang-format-14 -i
 else

@@ -49,3 +49,11 @@ if(TARGET autosp AND Python3_Interpreter_FOUND)
     set_tests_properties(cli.mpi PROPERTIES RUN_SERIAL TRUE) # bounds how long an end takes
   endif()
 endif()
+
+# The library as its users meet it: installed, found by pkg-config, the example built against it.
+find_program(PKG_CONFIG pkg-config)
+if(PKG_CONFIG AND TARGET autosp_shared)
+  add_test(NAME install.example COMMAND ${PROJECT_SOURCE_DIR}/tests/install/example.sh ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR}
+           ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER} "${ASP_SANITIZE}")
+  set_tests_properties(install.example PROPERTIES TIMEOUT 300 ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+endif()

@@ -1,7 +1,7 @@
 // How n items are split over ranks: contiguous parts in rank order whose sizes differ by one at
 // most, the longer ones first.  Every rank has room for the longest; what a shorter part leaves of
-// it is its tail.  Used wherever something is split: types (op/), exchanges (comm/), slices (kern/).
-// SPDX-License-Identifier: Apache-2.0
+// it is its tail.  Used wherever something is split: types (op/), exchanges (comm/), slices
+// (kern/). SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <stdint.h>
@@ -19,4 +19,7 @@ static inline asp_part asp_part_of(int64_t n, int64_t ranks, int64_t rank)
 }
 
 // Room for the longest part.
-static inline int64_t asp_part_room(int64_t n, int64_t ranks) { return n / ranks + (n % ranks != 0); }
+static inline int64_t asp_part_room(int64_t n, int64_t ranks)
+{
+    return n / ranks + (n % ranks != 0);
+}

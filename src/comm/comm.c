@@ -53,6 +53,7 @@ int64_t asp_comm_bytes(asp_comm_op op, int64_t count, int64_t elem_bytes, int ra
     }
     case ASP_COMM_all_gather: return bytes * (ranks - 1);
     case ASP_COMM_broadcast: return rank == 0 ? 0 : bytes;
+    case ASP_COMM_rotate: return bytes;
     case ASP_COMM_barrier: return 0;
     }
     return 0;
@@ -157,6 +158,35 @@ asp_status asp_comm_barrier(asp_comm *comm)
     return comm->ops->barrier(comm);
 }
 
+asp_status asp_comm_rotate_begin(asp_comm *comm, const void *x, int64_t bytes, int64_t by, void *y)
+{
+    if (comm->ranks > 1 && by % comm->ranks == 0)
+        return asp_fail(comm->cx, ASP_ERR_USAGE, "rotate by %lld of %d ranks moves nothing",
+                        (long long)by, comm->ranks);
+    if (comm->rotations == ASP_COMM_ROTATIONS)
+        return asp_fail(comm->cx, ASP_ERR_LIMIT, "more than %d rotations are under way",
+                        ASP_COMM_ROTATIONS);
+    if (overlap(x, bytes, y, bytes))
+        return asp_fail(comm->cx, ASP_ERR_USAGE, "rotate: operand and result overlap");
+    comm->counts.calls[ASP_COMM_rotate]++;
+    comm->rotations++;
+    by = (by % comm->ranks + comm->ranks) % comm->ranks;
+    return comm->ops->rotate_begin(comm, x, bytes, (int)by, y);
+}
+
+asp_status asp_comm_rotate_await(asp_comm *comm, asp_team *team)
+{
+    ASP_CHECK(comm->rotations > 0);
+    ASP_TRY(comm->ops->rotate_await(comm, team));
+    comm->rotations--;
+    return ASP_OK;
+}
+
+void asp_comm_rotate_cancel(asp_comm *comm)
+{
+    if (comm->rotations > 0) comm->ops->rotate_cancel(comm);
+}
+
 void asp_comm_abort(asp_comm *comm, asp_status status, const char *message)
 {
     ASP_CHECK(status < 0);
@@ -235,6 +265,20 @@ static asp_status self_barrier(asp_comm *c)
     return ASP_OK;
 }
 
+static asp_status self_rotate_begin(asp_comm *c, const void *x, int64_t bytes, int by, void *y)
+{
+    (void)c, (void)by;
+    return self_copy(NULL, x, bytes, y);
+}
+
+static asp_status self_rotate_await(asp_comm *c, asp_team *team)
+{
+    (void)c, (void)team;
+    return ASP_OK;
+}
+
+static void self_rotate_cancel(asp_comm *c) { (void)c; }
+
 static asp_status self_gather_words(asp_comm *c, uint64_t value, uint64_t *out)
 {
     (void)c;
@@ -248,9 +292,9 @@ static void self_abort(asp_comm *c, asp_status s, const char *message, bool toge
     (void)c, (void)s, (void)message, (void)together;
 }
 
-static const asp_comm_vtable self_ops = {self_all_to_all, self_all_reduce, self_all_gather,
-                                         self_broadcast,  self_barrier,    self_gather_words,
-                                         self_abort};
+static const asp_comm_vtable self_ops = {
+    self_all_to_all,   self_all_reduce,   self_all_gather,    self_broadcast,    self_barrier,
+    self_rotate_begin, self_rotate_await, self_rotate_cancel, self_gather_words, self_abort};
 
 // ---- running -------------------------------------------------------------------------------
 

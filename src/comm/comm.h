@@ -83,9 +83,9 @@ typedef struct asp_all_to_all {
                     // (zeros again where a rank has none)
 } asp_all_to_all;
 
-// y = for r = 0, 1, ...: part asp_comm_rank of rank r's x along dim `split`, put one after the other
-// along dim `gather`; of the parts that are gathered the tail is left out.  x and y are contiguous
-// and do not overlap.  The inverse swaps split and gather.
+// y = for r = 0, 1, ...: part asp_comm_rank of rank r's x along dim `split`, put one after the
+// other along dim `gather`; of the parts that are gathered the tail is left out.  x and y are
+// contiguous and do not overlap.  The inverse swaps split and gather.
 asp_status asp_comm_all_to_all(asp_comm *comm, asp_team *team, const asp_tensor *x,
                                const asp_all_to_all *a, const asp_tensor *y, void *work);
 
@@ -97,6 +97,16 @@ asp_status asp_comm_all_reduce(asp_comm *comm, asp_team *team, const void *x, as
 // y (ranks * bytes) = the x of all ranks in order.  x may stand at its place in y.
 asp_status asp_comm_all_gather(asp_comm *comm, asp_team *team, const void *x, int64_t bytes,
                                void *y);
+
+// Rotations are begun, and awaited in the order in which they were begun; work goes on between.
+// begin: x (bytes) goes to rank + by, y (bytes) comes from rank - by, both modulo the ranks, by no
+// multiple of them.  x must not change and y not be touched until it was awaited: then y is there
+// and nobody reads x any more.  At most ASP_COMM_ROTATIONS are under way.
+#define ASP_COMM_ROTATIONS 16
+asp_status asp_comm_rotate_begin(asp_comm *comm, const void *x, int64_t bytes, int64_t by, void *y);
+asp_status asp_comm_rotate_await(asp_comm *comm, asp_team *team);
+// After a failure, before the arrays of rotations under way are freed: nobody reads them any more.
+void asp_comm_rotate_cancel(asp_comm *comm);
 
 // data (bytes) of rank 0 on all ranks.
 asp_status asp_comm_broadcast(asp_comm *comm, asp_team *team, void *data, int64_t bytes);

@@ -88,6 +88,10 @@ typedef struct asp_comm_vtable {
     asp_status (*all_gather)(asp_comm *c, asp_team *team, const void *x, int64_t bytes, void *y);
     asp_status (*broadcast)(asp_comm *c, asp_team *team, void *data, int64_t bytes);
     asp_status (*barrier)(asp_comm *c);
+    // by: 1 .. ranks - 1
+    asp_status (*rotate_begin)(asp_comm *c, const void *x, int64_t bytes, int by, void *y);
+    asp_status (*rotate_await)(asp_comm *c, asp_team *team);
+    void (*rotate_cancel)(asp_comm *c);
     // out[r] = value of rank r; not counted.
     asp_status (*gather_words)(asp_comm *c, uint64_t value, uint64_t *out);
     // Ends all ranks; together: all ranks found the same failure and report it as one.
@@ -100,6 +104,7 @@ struct asp_comm { // first member of each backend's own
     int rank, ranks;
     asp_comm_backend kind;
     asp_comm_counts counts;
+    int rotations;   // under way
     uint64_t *words; // borrowed: ranks of them, for agree
 };
 

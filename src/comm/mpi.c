@@ -43,6 +43,7 @@ bool asp_mpi_is_built(void) { return true; }
 #define MESSAGE_BYTES ((int64_t)1 << 30)
 #define TAG_DATA 1
 #define TAG_NOTE 2
+#define TAG_ROTATION 3
 
 // Polling: this often as fast as can be, then yielding, after a while with short sleeps.
 #define FAST_POLLS 1000
@@ -68,6 +69,14 @@ typedef struct process {
     int64_t status; // what it found before it came here; < 0: it has no rank to run
 } process;
 
+typedef struct rotation {
+    const void *x;
+    void *y;
+    int64_t bytes;
+    int to, from;
+    MPI_Request requests[2];
+} rotation;
+
 typedef struct mpi_comm {
     asp_comm base;
     MPI_Comm data, control;
@@ -75,12 +84,14 @@ typedef struct mpi_comm {
     char *small;        // owned: ranks * ASP_COMM_SMALL_BYTES, for sums of little
     const void **x;     // owned: ranks of them
     MPI_Request *notes; // owned: ranks of them
-    bool watch;         // false while ranks may end normally
-    bool ended;         // a failure is known; note holds it
-    bool told;          // this rank sent notes of its own
-    int speaker;        // rank whose process reports the failure
-    note note;          // the failure that stands
-    note mine;          // what this rank sent; must outlive the sends
+    rotation rotations[ASP_COMM_ROTATIONS]; // number n at n mod ASP_COMM_ROTATIONS
+    uint64_t begun, awaited;
+    bool watch;  // false while ranks may end normally
+    bool ended;  // a failure is known; note holds it
+    bool told;   // this rank sent notes of its own
+    int speaker; // rank whose process reports the failure
+    note note;   // the failure that stands
+    note mine;   // what this rank sent; must outlive the sends
     asp_ctx cx;
 } mpi_comm;
 
@@ -256,8 +267,8 @@ static asp_status swap_piece(mpi_comm *c, asp_team *team, const asp_exchange *e,
         out = packed;
     }
     if (!asp_runs_whole(received, in))
-        arrived = asp_runs_packed(received,
-                                  work + asp_round_up(asp_runs_bytes(sent), ASP_CACHE_LINE));
+        arrived =
+            asp_runs_packed(received, work + asp_round_up(asp_runs_bytes(sent), ASP_CACHE_LINE));
     ASP_TRY(swap(c, to, out.at, asp_runs_bytes(sent), from, arrived.at, asp_runs_bytes(received)));
     c->base.counts.bytes[ASP_COMM_all_to_all] += asp_runs_bytes(received);
     if (arrived.at != in.at) {
@@ -398,6 +409,37 @@ static asp_status mpi_barrier(asp_comm *base)
     return ASP_OK;
 }
 
+// The first message of each direction is under way until the rotation is awaited.
+static asp_status mpi_rotate_begin(asp_comm *base, const void *x, int64_t bytes, int by, void *y)
+{
+    mpi_comm *c = (mpi_comm *)base;
+    if (c->ended) return ended(c);
+    rotation *r = &c->rotations[c->begun++ % ASP_COMM_ROTATIONS];
+    int n = (int)asp_min(MESSAGE_BYTES, bytes);
+    *r = (rotation){.x = x, .y = y, .bytes = bytes, .to = after(c, by), .from = before(c, by)};
+    int error = MPI_Irecv(y, n, MPI_BYTE, r->from, TAG_ROTATION, c->data, &r->requests[0]);
+    if (error == MPI_SUCCESS)
+        error = MPI_Isend(x, n, MPI_BYTE, r->to, TAG_ROTATION, c->data, &r->requests[1]);
+    return error == MPI_SUCCESS ? ASP_OK : mpi_error(c, "sending to a peer", error);
+}
+
+static asp_status mpi_rotate_await(asp_comm *base, asp_team *team)
+{
+    (void)team;
+    mpi_comm *c = (mpi_comm *)base;
+    if (c->ended) return ended(c);
+    rotation *r = &c->rotations[c->awaited++ % ASP_COMM_ROTATIONS];
+    ASP_TRY(wait_requests(c, r->requests, 2));
+    int64_t at = asp_min(MESSAGE_BYTES, r->bytes);
+    ASP_TRY(swap(c, r->to, (const char *)r->x + at, r->bytes - at, r->from, (char *)r->y + at,
+                 r->bytes - at));
+    if (r->from != base->rank) base->counts.bytes[ASP_COMM_rotate] += r->bytes;
+    return ASP_OK;
+}
+
+// The process ends; MPI is not called again.
+static void mpi_rotate_cancel(asp_comm *base) { base->rotations = 0; }
+
 static asp_status mpi_gather_words(asp_comm *base, uint64_t value, uint64_t *out)
 {
     mpi_comm *c = (mpi_comm *)base;
@@ -407,9 +449,9 @@ static asp_status mpi_gather_words(asp_comm *base, uint64_t value, uint64_t *out
     return gather(c, (char *)out, sizeof value, &uncounted);
 }
 
-static const asp_comm_vtable mpi_ops = {mpi_all_to_all, mpi_all_reduce, mpi_all_gather,
-                                        mpi_broadcast,  mpi_barrier,    mpi_gather_words,
-                                        mpi_abort};
+static const asp_comm_vtable mpi_ops = {
+    mpi_all_to_all,   mpi_all_reduce,   mpi_all_gather,    mpi_broadcast,    mpi_barrier,
+    mpi_rotate_begin, mpi_rotate_await, mpi_rotate_cancel, mpi_gather_words, mpi_abort};
 
 // ---- running -------------------------------------------------------------------------------
 

@@ -32,10 +32,21 @@ typedef struct post {
 
 enum { GATHER_WORDS = ASP_COMM_OP_COUNT };
 
+// A rotation that a rank has begun: whoever is to get x takes it out of there.
+typedef enum offer_state { OFFERED, BEING_READ, READ, WITHDRAWN } offer_state;
+typedef struct offer {
+    const void *x;
+    int64_t bytes;
+    int by;
+    _Atomic int state; // offer_state
+} offer;
+
 // A fast rank may post its next operation while a slow one still reads the last: two posts in turn.
 typedef struct seat {
     _Alignas(ASP_CACHE_LINE) _Atomic uint64_t generation;
     post posts[2];
+    _Atomic uint64_t offered;         // rotations begun so far
+    offer offers[ASP_COMM_ROTATIONS]; // number n at n mod ASP_COMM_ROTATIONS
     char small[2][ASP_COMM_SMALL_BYTES];
 } seat;
 
@@ -52,11 +63,13 @@ typedef struct world {
 
 typedef struct thread_comm {
     asp_comm base;
-    world *world;      // borrowed: the caller's of ranks_run
-    uint64_t meeting;  // generation of the last meeting
-    uint64_t turn;     // operations so far
-    const void **x;    // owned: ranks of them
-    asp_piece *pieces; // owned: ranks of them
+    world *world;                      // borrowed: the caller's of ranks_run
+    uint64_t meeting;                  // generation of the last meeting
+    uint64_t turn;                     // operations so far
+    uint64_t begun, awaited;           // rotations
+    void *results[ASP_COMM_ROTATIONS]; // borrowed: where they go
+    const void **x;                    // owned: ranks of them
+    asp_piece *pieces;                 // owned: ranks of them
     asp_rank_fn *fn;
     void *arg;
     pthread_t thread;
@@ -81,12 +94,19 @@ static void relax(void)
 #endif
 }
 
-// Spins, yields, sleeps until all are here, or, where that may be, until a rank has failed.
-static bool wait_for_all(world *w, uint64_t meeting, bool may_end)
+// Something that a peer will do.
+typedef struct condition {
+    bool (*holds)(world *w, const struct condition *c);
+    uint64_t number; // a meeting or a rotation
+    int rank;
+} condition;
+
+// Spins, yields, sleeps until it holds, or, where that may be, until a rank has failed.
+static bool wait_until(world *w, condition c, bool may_end)
 {
     for (int i = 0; i < w->spins + YIELDS; i++) {
-        if (all_here(w, meeting)) return true;
-        if (may_end && atomic_load(&w->ended)) return all_here(w, meeting);
+        if (c.holds(w, &c)) return true;
+        if (may_end && atomic_load(&w->ended)) return c.holds(w, &c);
         if (i < w->spins)
             relax();
         else
@@ -94,26 +114,35 @@ static bool wait_for_all(world *w, uint64_t meeting, bool may_end)
     }
     pthread_mutex_lock(&w->lock);
     atomic_fetch_add(&w->sleepers, 1);
-    while (!all_here(w, meeting) && !(may_end && atomic_load(&w->ended)))
+    while (!c.holds(w, &c) && !(may_end && atomic_load(&w->ended)))
         pthread_cond_wait(&w->wake, &w->lock);
     atomic_fetch_sub(&w->sleepers, 1);
     pthread_mutex_unlock(&w->lock);
-    return all_here(w, meeting);
+    return c.holds(w, &c);
 }
 
-// The last to come sees all generations raised; a sleeper counts itself before it looks a last
-// time. All four accesses are sequentially consistent, so one of the two sees the other.
+// After a change that somebody may sleep for.  A sleeper counts itself before it looks a last time;
+// these accesses and those of what is waited for are sequentially consistent, so one of the two
+// sees the other.
+static void wake_sleepers(world *w)
+{
+    if (atomic_load(&w->sleepers) == 0) return;
+    pthread_mutex_lock(&w->lock);
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static bool all_have_come(world *w, const condition *c) { return all_here(w, c->number); }
+
+// The last to come wakes the others.
 static bool meet(thread_comm *c, bool may_end)
 {
     world *w = c->world;
     uint64_t meeting = ++c->meeting;
     atomic_store(&w->seats[c->base.rank].generation, meeting);
-    if (!all_here(w, meeting)) return wait_for_all(w, meeting, may_end);
-    if (atomic_load(&w->sleepers) > 0) {
-        pthread_mutex_lock(&w->lock);
-        pthread_cond_broadcast(&w->wake);
-        pthread_mutex_unlock(&w->lock);
-    }
+    if (!all_here(w, meeting))
+        return wait_until(w, (condition){all_have_come, meeting, 0}, may_end);
+    wake_sleepers(w);
     return true;
 }
 
@@ -202,9 +231,9 @@ static asp_status thread_all_to_all(asp_comm *base, asp_team *team, const asp_ex
     ASP_TRY(begin(c, (post){.op = ASP_COMM_all_to_all, .bytes = bytes, .x = x}, &turn));
     for (int i = 0; i < base->ranks; i++) {
         int r = peer(c, i);
-        c->pieces[i] = asp_piece_strips(asp_exchange_runs(e, r, base->rank),
-                                        asp_exchange_target(e, y, r),
-                                        asp_exchange_source(e, c->x[r], base->rank), i > 0);
+        c->pieces[i] =
+            asp_piece_strips(asp_exchange_runs(e, r, base->rank), asp_exchange_target(e, y, r),
+                             asp_exchange_source(e, c->x[r], base->rank), i > 0);
     }
     base->counts.bytes[ASP_COMM_all_to_all] += asp_move(team, c->pieces, base->ranks);
     asp_exchange_fill_tail(e, y, base->rank);
@@ -289,6 +318,94 @@ static asp_status thread_barrier(asp_comm *base)
     return begin((thread_comm *)base, (post){.op = ASP_COMM_barrier}, &turn);
 }
 
+// ---- rotations -------------------------------------------------------------------------------
+
+static offer *offer_at(world *w, int rank, uint64_t number)
+{
+    return &w->seats[rank].offers[number % ASP_COMM_ROTATIONS];
+}
+
+static bool is_offered(world *w, const condition *c)
+{
+    return atomic_load(&w->seats[c->rank].offered) > c->number;
+}
+
+static bool is_read(world *w, const condition *c)
+{
+    return atomic_load(&offer_at(w, c->rank, c->number)->state) == READ;
+}
+
+static bool never(world *w, const condition *c)
+{
+    (void)w, (void)c;
+    return false;
+}
+
+static asp_status thread_rotate_begin(asp_comm *base, const void *x, int64_t bytes, int by, void *y)
+{
+    thread_comm *c = (thread_comm *)base;
+    uint64_t number = c->begun++;
+    offer *o = offer_at(c->world, base->rank, number);
+    o->x = x;
+    o->bytes = bytes;
+    o->by = by;
+    atomic_store(&o->state, OFFERED);
+    c->results[number % ASP_COMM_ROTATIONS] = y;
+    atomic_store(&c->world->seats[base->rank].offered, number + 1);
+    wake_sleepers(c->world);
+    return ASP_OK;
+}
+
+// Copies what `from` offers, unless it has withdrawn that: then it has failed and will say so.
+static asp_status take(thread_comm *c, asp_team *team, uint64_t number, int from)
+{
+    world *w = c->world;
+    offer *theirs = offer_at(w, from, number), *mine = offer_at(w, c->base.rank, number);
+    int state = OFFERED;
+    if (!wait_until(w, (condition){is_offered, number, from}, true)) return ended(c);
+    if (!atomic_compare_exchange_strong(&theirs->state, &state, BEING_READ))
+        return wait_until(w, (condition){never, 0, 0}, true) ? ASP_OK : ended(c);
+    asp_status s = ASP_OK;
+    if (theirs->bytes == mine->bytes && theirs->by == mine->by) {
+        asp_piece p = asp_piece_bytes(c->results[number % ASP_COMM_ROTATIONS], theirs->x,
+                                      theirs->bytes, true);
+        c->base.counts.bytes[ASP_COMM_rotate] += asp_move(team, &p, 1);
+    } else
+        s = asp_fail(
+            &c->cx, ASP_ERR_PEER,
+            "the ranks' programs differ: rank %d rotates %lld bytes by %d, rank %d rotates "
+            "%lld bytes by %d",
+            from, (long long)theirs->bytes, theirs->by, c->base.rank, (long long)mine->bytes,
+            mine->by);
+    atomic_store(&theirs->state, READ);
+    wake_sleepers(w);
+    return s;
+}
+
+static asp_status thread_rotate_await(asp_comm *base, asp_team *team)
+{
+    thread_comm *c = (thread_comm *)base;
+    uint64_t number = c->awaited;
+    int by = offer_at(c->world, base->rank, number)->by;
+    ASP_TRY(take(c, team, number, (base->rank - by + base->ranks) % base->ranks));
+    if (!wait_until(c->world, (condition){is_read, number, base->rank}, true)) return ended(c);
+    c->awaited++;
+    return ASP_OK;
+}
+
+// A reader that has begun ends soon.
+static void thread_rotate_cancel(asp_comm *base)
+{
+    thread_comm *c = (thread_comm *)base;
+    for (; c->awaited < c->begun; c->awaited++) {
+        int state = OFFERED;
+        offer *o = offer_at(c->world, base->rank, c->awaited);
+        if (!atomic_compare_exchange_strong(&o->state, &state, WITHDRAWN) && state == BEING_READ)
+            wait_until(c->world, (condition){is_read, c->awaited, base->rank}, false);
+    }
+    base->rotations = 0;
+}
+
 static asp_status thread_gather_words(asp_comm *base, uint64_t value, uint64_t *out)
 {
     thread_comm *c = (thread_comm *)base;
@@ -299,8 +416,9 @@ static asp_status thread_gather_words(asp_comm *base, uint64_t value, uint64_t *
 }
 
 static const asp_comm_vtable thread_ops = {
-    thread_all_to_all, thread_all_reduce,   thread_all_gather, thread_broadcast,
-    thread_barrier,    thread_gather_words, thread_abort};
+    thread_all_to_all,   thread_all_reduce,   thread_all_gather,   thread_broadcast,
+    thread_barrier,      thread_rotate_begin, thread_rotate_await, thread_rotate_cancel,
+    thread_gather_words, thread_abort};
 
 // ---- running -------------------------------------------------------------------------------
 

@@ -221,6 +221,13 @@ void aten_reduce(aten_call *c)
     if (aten_ok(c)) aten_give(c, asp_build(B(c), c->row->op, &a, 1, &x));
 }
 
+void aten_cumsum(aten_call *c)
+{
+    asp_val x = aten_cast(c, c->arg[0].val, c->type[0].dtype);
+    asp_scan_attr a = {.dim = aten_dim_arg(c, 1, aten_type_of(c, x)->rank)};
+    if (aten_ok(c)) aten_give(c, ASP_B1(B(c), cumsum, &a, x));
+}
+
 // softmax, log_softmax: (x, dim, dtype)
 void aten_along(aten_call *c)
 {

@@ -63,6 +63,26 @@ void aten_rms_norm(aten_call *c)
     aten_give(c, ASP_B2(B(c), rms_norm, &a, x, w));
 }
 
+// One number, or one for the only spatial dimension; `standard` where the list is left out.
+static int64_t spatial(aten_call *c, uint32_t arg, int64_t standard)
+{
+    const aten_arg *a = &c->arg[arg];
+    if (a->kind == ATEN_NONE || a->n == 0) return standard;
+    if (a->n != 1) aten_refuse(c, "%u numbers for one spatial dimension", a->n);
+    return (int64_t)a->at[0].num;
+}
+
+void aten_conv1d(aten_call *c)
+{
+    asp_conv_attr a = {.stride = spatial(c, 3, 1),
+                       .left = spatial(c, 4, 0),
+                       .right = spatial(c, 4, 0),
+                       .dilation = spatial(c, 5, 1),
+                       .groups = aten_int(c, 6)};
+    asp_val in[] = {c->arg[0].val, c->arg[1].val, c->arg[2].val};
+    if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_conv1d, &a, aten_given(c, 2) ? 3 : 2, in));
+}
+
 // ---- attention and dropout
 // -----------------------------------------------------------------------
 
@@ -110,6 +130,17 @@ void aten_attention(aten_call *c)
     if (!aten_ok(c)) return;
     asp_val out = asp_build(B(c), ASP_OP_sdpa, &a, a.bias ? 4 : 3, in);
     aten_give(c, aten_reshape(c, out, &c->type[0]));
+}
+
+void aten_dropout(aten_call *c)
+{
+    double p = aten_f64(c, 1);
+    asp_val x = c->arg[0].val;
+    if (aten_ok(c) && p > 0 && c->arg[2].flag) {
+        asp_dropout_attr a = {.p = p, .site = ++c->m->n_sites};
+        x = ASP_B1(B(c), dropout, &a, x);
+    }
+    aten_give(c, x);
 }
 
 // Tokens sorted by expert, one product over runs of rows: the rows a rank would need are known only

@@ -5,14 +5,26 @@
 
 // Ops that select by an operand: which one, from which, along which dimension (from the end where
 // negative).
+#define BY_ATTRIBUTE INT32_MAX // attribute dim
 static const struct {
     asp_op op;
     uint32_t ids, table;
     int dim;
     bool ignores; // one value selects nothing: attribute ignore
 } selectors[] = {{ASP_OP_embedding, 0, 1, 0, false},
+                 {ASP_OP_gather, 1, 0, BY_ATTRIBUTE, false},
+                 {ASP_OP_scatter, 1, 0, BY_ATTRIBUTE, false},
+                 {ASP_OP_index_select, 1, 0, BY_ATTRIBUTE, false},
                  {ASP_OP_cross_entropy, 1, 0, -1, true},
                  {ASP_OP_nll, 1, 0, -1, true}};
+
+// The operand that only says which elements are taken, and is in the result nowhere; -1: none.
+static int ids_operand(const asp_node_info *info)
+{
+    for (size_t i = 0; i < ASP_COUNT_OF(selectors); i++)
+        if (selectors[i].op == info->op) return (int)selectors[i].ids;
+    return -1;
+}
 
 static int64_t ignored_of(const asp_node_info *info)
 {
@@ -27,6 +39,7 @@ static void narrow(const asp_graph *g, const asp_env *env, const asp_node_info *
         if (selectors[i].op != info->op || !reached[info->in[selectors[i].ids].i]) continue;
         const asp_type *t = asp_val_type(g, info->in[selectors[i].table]);
         int dim = selectors[i].dim < 0 ? (int)t->rank + selectors[i].dim : selectors[i].dim;
+        if (dim == BY_ATTRIBUTE) dim = (int)((const asp_dim_attr *)info->attr)->dim;
         int64_t rows;
         if (dim < 0 || dim >= (int)t->rank) continue;
         if (asp_size_eval(g, t->dim[dim], env, &rows) == ASP_OK) r->below = asp_min(r->below, rows);
@@ -47,13 +60,17 @@ asp_id_range asp_front_id_range(const asp_graph *g, const asp_env *env, asp_val 
     reached[v.i] = true;
     ASP_FOR_NODES (g, n) {
         const asp_node_info *info = asp_node_at(g, n);
-        bool from = false;
-        for (uint32_t i = 0; i < info->n_in; i++) from |= reached[info->in[i].i];
-        if (!from) continue;
+        bool read = false, from = false;
+        for (uint32_t i = 0; i < info->n_in; i++) {
+            read |= reached[info->in[i].i];
+            from |= reached[info->in[i].i] && (int)i != ids_operand(info);
+        }
+        if (!read) continue;
         narrow(g, env, info, reached, &r, &n_selectors);
-        for (uint32_t i = 0; i < info->n_out; i++) {
+        for (uint32_t i = 0; from && i < info->n_out; i++) {
             asp_val out = asp_node_result(g, n, i);
-            reached[out.i] |= !asp_dtypes[asp_val_type(g, out)->dtype].is_float;
+            asp_dtype dtype = asp_val_type(g, out)->dtype;
+            reached[out.i] |= !asp_dtypes[dtype].is_float && dtype != ASP_BOOL;
         }
     }
     return r;

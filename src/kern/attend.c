@@ -16,15 +16,14 @@ static void add_causal(asp_mask *m)
     asp_mask_finish(m, both);
 }
 
-static void bias_steps(const asp_kcall *k, asp_attend *a)
+static void bias_steps(asp_attend *a)
 {
     const asp_tensor *t = a->bias;
-    const int64_t full[] = {k->in[0].dim[0], k->in[0].dim[1], k->in[0].dim[2], k->in[1].dim[2]};
     int64_t step = 1;
     for (int d = 3; d >= 0; d--) {
         const int own = d - (4 - t->rank);
         a->bias_dim[d] = own >= 0 ? t->dim[own] : 1;
-        a->bias_step[d] = a->bias_dim[d] == 1 && full[d] != 1 ? 0 : step;
+        a->bias_step[d] = a->bias_dim[d] == 1 ? 0 : step;
         step *= a->bias_dim[d];
     }
 }
@@ -49,7 +48,7 @@ void asp_attend_of(const asp_kcall *k, uint32_t first, asp_attend *out)
     ASP_CHECK(asp_mask_read(attr->mask, &out->mask));
     const asp_sdpa_parts p = asp_sdpa_parts_of(attr, &out->mask, first);
     for (uint32_t i = 0; i < out->mask.n_lookups; i++) out->lookup[i] = &k->in[p.lookup[i]];
-    if (p.bias) out->bias = &k->in[p.bias], bias_steps(k, out);
+    if (p.bias) out->bias = &k->in[p.bias], bias_steps(out);
     if (p.sinks) out->sinks = &k->in[p.sinks];
     if (p.slopes) out->slopes = &k->in[p.slopes];
     out->distance = strcmp(attr->alibi, "distance") == 0;

@@ -132,7 +132,8 @@ void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
     const char *from = k->in[0].data;
     char *to = k->out[0].data;
     const int64_t valid = asp_min(p.part.n, p.room);
-    for (int64_t i, end; asp_claim(w, p.outer, asp_runs_per_chunk((size_t)(p.room * p.run_bytes)), &i, &end);)
+    for (int64_t i, end;
+         asp_claim(w, p.outer, asp_runs_per_chunk((size_t)(p.room * p.run_bytes)), &i, &end);)
         for (; i < end; i++) {
             char *row = to + i * p.room * p.run_bytes;
             const char *whole = from + i * p.n * p.run_bytes;

@@ -35,6 +35,14 @@ static asp_status want_settings(const asp_infer *in, const asp_sdpa_attr *a)
     return ASP_OK;
 }
 
+// Queries and keys of the sequence, on a ring those of all ranks.
+static void whole_lengths(const asp_infer *in, asp_size *out_q, asp_size *out_k)
+{
+    const asp_sdpa_attr *a = in->attr;
+    *out_q = a->rings > 1 ? a->tokens : in->in[0].dim[2];
+    *out_k = a->rings > 1 ? a->keys : in->in[1].dim[2];
+}
+
 // Token vectors ([1|B,] Sq) where Ti[q] is asked for, ([1|B,] Sk) for Ti[k].
 static asp_status want_lookup(const asp_infer *in, uint32_t i, bool at_q, bool at_k)
 {
@@ -48,15 +56,23 @@ static asp_status want_lookup(const asp_infer *in, uint32_t i, bool at_q, bool a
     if (t->rank == 2 && !(asp_size_is_num(in->g, t->dim[0], &n) && n == 1))
         ASP_TRY(asp_want_same_dim(in, i, 0, 0, 0));
     if (asp_size_is_num(in->g, t->dim[t->rank - 1], &n) && n == 1) return ASP_OK;
-    if (at_q) ASP_TRY(asp_want_same_dim(in, i, -1, 0, 2));
-    if (at_k) ASP_TRY(asp_want_same_dim(in, i, -1, 1, 2));
+    asp_size n_q, n_k;
+    whole_lengths(in, &n_q, &n_k);
+    const asp_size size = t->dim[t->rank - 1];
+    if ((at_q && !asp_size_equal(size, n_q)) || (at_k && !asp_size_equal(size, n_k)))
+        return asp_infer_fail(in, ASP_ERR_SHAPE,
+                              "operand %u, a look-up of the mask, is %s; %s %s "
+                              "are wanted",
+                              i, asp_type_str(in->g, t), asp_size_str(in->g, at_q ? n_q : n_k),
+                              at_q ? "queries" : "keys");
     return ASP_OK;
 }
 
 static asp_status want_bias(const asp_infer *in, uint32_t i)
 {
     const asp_type *t = &in->in[i], *q = &in->in[0], *k = &in->in[1];
-    const asp_size want[] = {q->dim[0], q->dim[1], q->dim[2], k->dim[2]};
+    asp_size want[] = {q->dim[0], q->dim[1], q->dim[2], k->dim[2]};
+    whole_lengths(in, &want[2], &want[3]);
     ASP_TRY(asp_want_rank(in, i, 1, 4));
     if (t->dtype != ASP_BOOL) ASP_TRY(asp_want_dtype(in, i, q->dtype));
     for (uint32_t d = 0; d < t->rank; d++) {

@@ -18,8 +18,8 @@ static asp_status room(asp_infer *in, asp_size whole, int64_t unit, int64_t rank
 {
     int64_t n;
     if (unit < 1 || (asp_size_is_num(in->g, whole, &n) && n % unit != 0))
-        return asp_infer_fail(in, ASP_ERR_SHAPE, "units of %lld do not make up %s",
-                              (long long)unit, asp_size_str(in->g, whole));
+        return asp_infer_fail(in, ASP_ERR_SHAPE, "units of %lld do not make up %s", (long long)unit,
+                              asp_size_str(in->g, whole));
     asp_size size = asp_size_num(in->g, unit);
     ASP_TRY(asp_size_div(in->g, whole, size, &whole));
     whole = asp_size_ceil_div(in->g, whole, asp_size_num(in->g, ranks));

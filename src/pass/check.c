@@ -6,9 +6,10 @@
 // same place in every operand that has it, may be split by its kind, and stands in every result;
 // results that a summed letter leaves out are partial, and only an all-reduce may read them.
 // Exchanges and slices must find and leave the layout they say.  A rank's part may be shorter than
-// its room; what it leaves, the tail, is in no sum: it was cleared, or its labels are ignored.  Sizes
-// of whole dimensions have no fraction (no ceil(S/P) without a rank behind it).  Changes nothing.  O(nodes).  Neighbours: op/rule.h,
-// shard.c (who must satisfy it).  SPDX-License-Identifier: Apache-2.0
+// its room; what it leaves, the tail, is in no sum: it was cleared, or its labels are ignored.
+// Sizes of whole dimensions have no fraction (no ceil(S/P) without a rank behind it).  Changes
+// nothing.  O(nodes).  Neighbours: op/rule.h, shard.c (who must satisfy it).
+// SPDX-License-Identifier: Apache-2.0
 #include "op/rule.h"
 #include "pass/pass.h"
 

@@ -140,11 +140,26 @@ static asp_status step_all_reduce(asp_rank *r, const asp_step *s)
                                asp_tensor_count(&call.in[0]), call.out[0].data, call.work);
 }
 
+static asp_status step_rotate(asp_rank *r, const asp_step *s)
+{
+    const asp_tensor *x = &s->call->in[0];
+    const asp_rotate_attr *a = s->call->attr;
+    return asp_comm_rotate_begin(r->comm, at(r, s->places[0]),
+                                 asp_tensor_count(x) * asp_dtypes[x->dtype].bytes, a->by,
+                                 at(r, s->places[1]));
+}
+
+static asp_status step_await(asp_rank *r, const asp_step *s)
+{
+    (void)s;
+    return asp_comm_rotate_await(r->comm, r->team);
+}
+
 // By asp_step_kind.
 static asp_status (*const run_step[])(asp_rank *r, const asp_step *s) = {
-    step_kernel, step_rows, step_all_to_all, step_all_reduce};
+    step_kernel, step_rows, step_all_to_all, step_all_reduce, step_rotate, step_await};
 
-asp_status asp_rank_step(asp_rank *r, double *out_loss)
+static asp_status run_steps(asp_rank *r)
 {
     for (uint32_t i = 0; i < r->plan->steps.n; i++) {
         const asp_step *s = &r->plan->steps.at[i];
@@ -152,6 +167,14 @@ asp_status asp_rank_step(asp_rank *r, double *out_loss)
         ASP_TRY_NOTE(r->cx, run_step[s->kind](r, s), "step %u, %s (%s)", i, s->op, s->loc);
         if (r->seconds) r->seconds[i] = asp_seconds() - start;
     }
+    return ASP_OK;
+}
+
+asp_status asp_rank_step(asp_rank *r, double *out_loss)
+{
+    asp_status s = run_steps(r);
+    if (s < 0) asp_comm_rotate_cancel(r->comm); // the rank's memory may be freed next
+    ASP_TRY(s);
     const void *loss = at(r, r->plan->loss);
     if (loss)
         *out_loss =
@@ -182,7 +205,7 @@ static int slower_first(const void *x, const void *y)
 
 void asp_rank_print_profile(const asp_rank *r, asp_text *t)
 {
-    profile_row rows[ASP_OP_COUNT + 1];
+    profile_row rows[ASP_OP_COUNT + 2]; // beside ops: row programs, awaits
     int n = 0;
     double total = 0;
     for (uint32_t i = 0; r->seconds && i < r->plan->steps.n; i++) {

@@ -30,14 +30,31 @@ static const char *purpose_of(const asp_step *s)
     return s->backward ? "backward" : "forward";
 }
 
+static bool exchange_of(asp_step_kind kind, asp_comm_op *out_op)
+{
+    static const struct {
+        asp_step_kind kind;
+        asp_comm_op op;
+    } table[] = {{ASP_STEP_ALL_TO_ALL, ASP_COMM_all_to_all},
+                 {ASP_STEP_ALL_REDUCE, ASP_COMM_all_reduce},
+                 {ASP_STEP_ROTATE, ASP_COMM_rotate}};
+    for (size_t i = 0; i < ASP_COUNT_OF(table); i++) {
+        if (table[i].kind != kind) continue;
+        *out_op = table[i].op;
+        return true;
+    }
+    return false;
+}
+
 // From other ranks, by one.
 static int64_t received_bytes(const asp_plan *plan, const asp_step *s, int rank)
 {
     const asp_tensor *x = &s->call->in[0];
     int64_t bytes = 0, work;
-    if (s->kind == ASP_STEP_ALL_REDUCE)
-        return asp_comm_bytes(ASP_COMM_all_reduce, asp_tensor_count(x), asp_dtypes[x->dtype].bytes,
-                              (int)plan->ranks, rank);
+    asp_comm_op op;
+    if (exchange_of(s->kind, &op) && op != ASP_COMM_all_to_all)
+        return asp_comm_bytes(op, asp_tensor_count(x), asp_dtypes[x->dtype].bytes, (int)plan->ranks,
+                              rank);
     asp_all_to_all a = asp_a2a_of(s->call->attr, &s->call->out[0]);
     ASP_CHECK(asp_comm_all_to_all_cost(plan->arena.cx, plan->options.backend, x, &a,
                                        (int)plan->ranks, rank, &bytes, &work) == ASP_OK);
@@ -51,10 +68,9 @@ static void fill_report(asp_plan *plan)
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         const asp_step *s = &plan->steps.at[i];
         r->flops += s->flops;
-        if (s->kind != ASP_STEP_ALL_TO_ALL && s->kind != ASP_STEP_ALL_REDUCE) continue;
-        count_exchange(plan,
-                       s->kind == ASP_STEP_ALL_TO_ALL ? ASP_COMM_all_to_all : ASP_COMM_all_reduce,
-                       purpose_of(s), received_bytes(plan, s, 0));
+        asp_comm_op op;
+        if (exchange_of(s->kind, &op))
+            count_exchange(plan, op, purpose_of(s), received_bytes(plan, s, 0));
     }
     int64_t here = plan->options.backend == ASP_COMM_thread ? plan->ranks : 1;
     r->process_bytes =

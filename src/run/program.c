@@ -148,7 +148,8 @@ static int overwrites(asp_op op)
 {
     if (op == ASP_OP_softmax_grad || op == ASP_OP_log_softmax_grad) return 1;
     bool first = op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
-                 op == ASP_OP_softmax || op == ASP_OP_log_softmax || op == ASP_OP_mask_tail;
+                 op == ASP_OP_merge_attention || op == ASP_OP_softmax || op == ASP_OP_log_softmax ||
+                 op == ASP_OP_mask_tail;
     return first ? 0 : -1;
 }
 
@@ -169,8 +170,8 @@ static asp_status exchange_work(asp_planner *p, asp_op op, const asp_kcall *call
     int64_t received;
     if (op == ASP_OP_all_to_all) {
         asp_all_to_all a = asp_a2a_of(call->attr, &call->out[0]);
-        return asp_comm_all_to_all_cost(p->cx, p->plan->options.backend, x, &a,
-                                        (int)p->plan->ranks, 0, &received, out_bytes);
+        return asp_comm_all_to_all_cost(p->cx, p->plan->options.backend, x, &a, (int)p->plan->ranks,
+                                        0, &received, out_bytes);
     }
     *out_bytes =
         asp_comm_work_bytes(p->plan->options.backend, ASP_COMM_all_reduce, asp_tensor_count(x),
@@ -178,9 +179,49 @@ static asp_status exchange_work(asp_planner *p, asp_op op, const asp_kcall *call
     return ASP_OK;
 }
 
+// ---- rotations -------------------------------------------------------------------------------
+
+// A rotation begins where its node stands; its end stands before the first step that reads what has
+// come, as late as can be, so that what is between hides it.  Both steps name operand and result:
+// neither memory is given to others before the end.
+
+static void add_await(asp_planner *p)
+{
+    asp_node n = p->rotations.at[p->n_awaited++];
+    asp_step *s = asp_planner_add_step(p, ASP_STEP_AWAIT, n, "await");
+    asp_planner_add_place(p, s, asp_node_at(p->g, n)->in[0]);
+    asp_planner_add_place(p, s, asp_node_at(p->g, n)->first);
+}
+
+static void add_rotation(asp_planner *p, asp_node n, asp_kcall *call)
+{
+    if (p->rotations.n - p->n_awaited == ASP_COMM_ROTATIONS) add_await(p);
+    asp_step *s = asp_planner_add_step(p, ASP_STEP_ROTATE, n, asp_ops[ASP_OP_rotate].name);
+    s->call = call;
+    asp_planner_add_place(p, s, asp_node_at(p->g, n)->in[0]);
+    asp_planner_add_place(p, s, asp_node_at(p->g, n)->first);
+    ASP_PUSH(&p->scratch, &p->rotations, n);
+}
+
+// Awaits what node n reads.
+static void await_operands(asp_planner *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++)
+        for (uint32_t r = p->rotations.n; r > p->n_awaited; r--) {
+            asp_val came = asp_node_at(p->g, p->rotations.at[r - 1])->first;
+            if (p->storage_of[came.i] != p->storage_of[info->in[i].i]) continue;
+            while (p->n_awaited < r) add_await(p);
+        }
+}
+
 static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)
 {
     asp_op op = asp_node_at(p->g, n)->op;
+    if (op == ASP_OP_rotate) {
+        add_rotation(p, n, call);
+        return ASP_OK;
+    }
     bool all_to_all = op == ASP_OP_all_to_all;
     int64_t work;
     ASP_TRY(exchange_work(p, op, call, &work));
@@ -290,6 +331,11 @@ asp_status asp_planner_build_steps(asp_planner *p)
         uint32_t before = p->plan->steps.n;
         backward |= asp_val_at(p->g, info->first)->name &&
                     strcmp(asp_val_at(p->g, info->first)->name, ASP_SEED_NAME) == 0;
+        asp_node member = n;
+        do {
+            await_operands(p, member);
+            member = asp_node_at(p->g, member)->next;
+        } while (info->group && member.i && asp_node_at(p->g, member)->group == info->group);
         if (info->group)
             ASP_TRY(asp_planner_add_group(p, n, &next));
         else
@@ -297,6 +343,7 @@ asp_status asp_planner_build_steps(asp_planner *p)
         for (uint32_t i = before; i < p->plan->steps.n; i++)
             p->plan->steps.at[i].backward = backward;
     }
+    while (p->n_awaited < p->rotations.n) add_await(p);
     add_gradient_reduction(p);
     return ASP_OK;
 }

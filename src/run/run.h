@@ -74,7 +74,7 @@ typedef struct asp_plan_report {
     const char *peak_at; // "layers.3.mlp: gemm_tn (step 214 of 600)"
     asp_live largest[ASP_MAX_LIVE]; // at the peak
     int n_largest;
-    asp_plan_exchange exchanges[8];
+    asp_plan_exchange exchanges[16];
     int n_exchanges;
     double flops; // of one rank and step
     int n_steps;

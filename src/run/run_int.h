@@ -14,7 +14,9 @@ typedef enum asp_step_kind {
     ASP_STEP_KERNEL,
     ASP_STEP_ROWS,
     ASP_STEP_ALL_TO_ALL,
-    ASP_STEP_ALL_REDUCE
+    ASP_STEP_ALL_REDUCE,
+    ASP_STEP_ROTATE, // begins a rotation
+    ASP_STEP_AWAIT   // ends the oldest one that has begun
 } asp_step_kind;
 
 // One entry of the step program.
@@ -67,6 +69,8 @@ typedef struct asp_planner {
     ASP_VEC(asp_storage) storages;  // 0 unused
     ASP_VEC(uint32_t) step_storage; // storages of each step's places, in order of the steps
     ASP_VEC(uint32_t) step_work;    // storage of each step's scratch; 0 = none
+    ASP_VEC(asp_node) rotations;    // begun; those before n_awaited are awaited
+    uint32_t n_awaited;
 } asp_planner;
 
 asp_status asp_planner_tensor(asp_planner *p, asp_val v,

@@ -74,8 +74,8 @@ static inline asp_status exchange_one(asp_ctx *cx, asp_comm *comm, asp_team *tea
     const asp_all_to_all there = {.split = split, .gather = gather};
     const asp_all_to_all back = {.split = gather, .gather = split};
     int64_t room, received;
-    ASP_TRY(asp_comm_all_to_all_cost(cx, asp_comm_kind(comm), &x, &there, ranks, me, &received,
-                                     &room));
+    ASP_TRY(
+        asp_comm_all_to_all_cost(cx, asp_comm_kind(comm), &x, &there, ranks, me, &received, &room));
     void *work = room ? aligned_alloc(64, (size_t)asp_round_up(room, 64)) : NULL;
     fill_source(&x, me);
     int64_t before = asp_comm_counted(comm).bytes[ASP_COMM_all_to_all];
@@ -141,16 +141,19 @@ static inline asp_status exchange_ragged(asp_ctx *cx, asp_comm *comm, asp_team *
     const int dn = n_first ? 1 : 2, ds = n_first ? 2 : 1;
     asp_tensor x = {.dtype = ASP_F64, .rank = 4, .dim = {2, 0, 0, 2}}, y = x;
     x.dim[dn] = n, x.dim[ds] = rs, y.dim[dn] = rn, y.dim[ds] = s;
-    double *a = malloc((size_t)elements(&x) * sizeof *a), *c = malloc((size_t)elements(&x) * sizeof *c);
+    double *a = malloc((size_t)elements(&x) * sizeof *a),
+           *c = malloc((size_t)elements(&x) * sizeof *c);
     double *b = malloc((size_t)elements(&y) * sizeof *b);
     x.data = a, y.data = b;
-#define RAGGED_VALUE(o, in, is, e) (1e6 * (double)(o) + 1e3 * (double)(in) + 10 * (double)(is) + (double)(e))
-#define RAGGED_FOR(T, o, i, j, e)                                                   \
-    for (int64_t o = 0; o < 2; o++)                                                 \
-        for (int64_t i = 0; i < T.dim[1]; i++)                                      \
-            for (int64_t j = 0; j < T.dim[2]; j++)                                  \
+#define RAGGED_VALUE(o, in, is, e) \
+    (1e6 * (double)(o) + 1e3 * (double)(in) + 10 * (double)(is) + (double)(e))
+#define RAGGED_FOR(T, o, i, j, e)                  \
+    for (int64_t o = 0; o < 2; o++)                \
+        for (int64_t i = 0; i < T.dim[1]; i++)     \
+            for (int64_t j = 0; j < T.dim[2]; j++) \
                 for (int64_t e = 0, at = ((o * T.dim[1] + i) * T.dim[2] + j) * 2; e < 2; e++)
-    RAGGED_FOR (x, o, i, j, e) {
+    RAGGED_FOR(x, o, i, j, e)
+    {
         int64_t in = n_first ? i : j, is = n_first ? j : i;
         a[at + e] = is < ps.n ? RAGGED_VALUE(o, in, ps.at + is, e) : -1;
     }
@@ -159,8 +162,8 @@ static inline asp_status exchange_ragged(asp_ctx *cx, asp_comm *comm, asp_team *
     int64_t received, room, again;
     asp_tensor z = x;
     z.data = c;
-    ASP_TRY(asp_comm_all_to_all_cost(cx, asp_comm_kind(comm), &x, &there, ranks, me, &received,
-                                     &room));
+    ASP_TRY(
+        asp_comm_all_to_all_cost(cx, asp_comm_kind(comm), &x, &there, ranks, me, &received, &room));
     ASP_TRY(asp_comm_all_to_all_cost(cx, asp_comm_kind(comm), &y, &back, ranks, me, &again, &room));
     void *work = aligned_alloc(64, 64 + (size_t)asp_round_up(2 * room, 64));
     int64_t before = asp_comm_counted(comm).bytes[ASP_COMM_all_to_all];
@@ -168,14 +171,16 @@ static inline asp_status exchange_ragged(asp_ctx *cx, asp_comm *comm, asp_team *
     int64_t counted = asp_comm_counted(comm).bytes[ASP_COMM_all_to_all] - before;
     ASP_TRY(asp_comm_all_to_all(comm, team, &y, &back, &z, work));
     bool right = true, restored = true;
-    RAGGED_FOR (y, o, i, j, e) {
+    RAGGED_FOR(y, o, i, j, e)
+    {
         int64_t in = n_first ? i : j, is = n_first ? j : i;
         bool tail = in >= pn.n, nothing = pn.n == 0 || zero;
         int64_t last = tail ? pn.n - 1 : in;
         double want = tail && nothing ? 0 : RAGGED_VALUE(o, pn.at + last, is, e);
         right = right && b[at + e] == want;
     }
-    RAGGED_FOR (x, o, i, j, e) {
+    RAGGED_FOR(x, o, i, j, e)
+    {
         int64_t in = n_first ? i : j, is = n_first ? j : i;
         bool tail = is >= ps.n, nothing = ps.n == 0 || zero;
         int64_t last = tail ? ps.n - 1 : is;
@@ -352,6 +357,70 @@ static inline asp_status check_broadcast(asp_ctx *cx, asp_comm *comm, int64_t by
     return ASP_OK;
 }
 
+// ---- rotate --------------------------------------------------------------------------------
+
+static inline bool came_from(const char *y, int64_t bytes, int rank, int number)
+{
+    for (int64_t i = 0; i < bytes; i++)
+        if (y[i] != (char)(i * 5 + 13 * rank + number)) return false;
+    return true;
+}
+
+// Several under way, of several lengths and distances, other operations between.
+static inline asp_status check_rotations(asp_ctx *cx, asp_comm *comm, asp_team *team)
+{
+    enum { N = 6 };
+    static const int64_t lengths[N] = {1, 300001, 0, 4096, 77, 300001};
+    static const int64_t by[N] = {1, 1, 1, -1, 3, 2};
+    int ranks = asp_comm_ranks(comm), me = asp_comm_rank(comm);
+    char *x[N], *y[N];
+    int64_t before = asp_comm_counted(comm).bytes[ASP_COMM_rotate], want = 0;
+    asp_status s = ASP_OK;
+    bool right = true;
+    for (int i = 0; i < N; i++) {
+        x[i] = malloc((size_t)lengths[i] + 1);
+        y[i] = malloc((size_t)lengths[i] + 1);
+        for (int64_t j = 0; j < lengths[i]; j++) x[i][j] = (char)(j * 5 + 13 * me + i);
+    }
+    int first = 0;
+    for (int i = 0; i < N + 3 && s >= 0; i++) {
+        if (i < N && (ranks == 1 || by[i] % ranks)) {
+            s = asp_comm_rotate_begin(comm, x[i], lengths[i], by[i], y[i]);
+            want += asp_comm_bytes(ASP_COMM_rotate, lengths[i], 1, ranks, me);
+        }
+        double sum = 1;
+        if (s >= 0) s = asp_comm_all_reduce(comm, team, &sum, ASP_F64, 1, &sum, NULL);
+        right = right && (s < 0 || sum == ranks);
+        for (; first <= i - 3 && first < N && s >= 0; first++) { // the one begun three before
+            if (ranks > 1 && by[first] % ranks == 0) continue;
+            s = asp_comm_rotate_await(comm, team);
+            int from = (int)((me - by[first] + 3 * ranks) % ranks);
+            right = right && (s < 0 || came_from(y[first], lengths[first], from, first));
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        free(x[i]);
+        free(y[i]);
+    }
+    ASP_TRY(s);
+    WANT(right);
+    WANT(asp_comm_counted(comm).bytes[ASP_COMM_rotate] - before == want);
+    return ASP_OK;
+}
+
+// A value that goes all the way round comes home.
+static inline asp_status check_round_trip(asp_ctx *cx, asp_comm *comm)
+{
+    int ranks = asp_comm_ranks(comm), me = asp_comm_rank(comm);
+    int64_t at[2] = {me, 0};
+    for (int i = 0; i < ranks && ranks > 1; i++) {
+        ASP_TRY(asp_comm_rotate_begin(comm, &at[i & 1], sizeof at[0], 1, &at[!(i & 1)]));
+        ASP_TRY(asp_comm_rotate_await(comm, NULL));
+        WANT(at[!(i & 1)] == (me - i - 1 + ranks) % ranks);
+    }
+    return ASP_OK;
+}
+
 // Little operations in quick turn: what a fast rank posts next must not disturb a slow one.
 static inline asp_status check_turns(asp_ctx *cx, asp_comm *comm)
 {
@@ -385,6 +454,8 @@ static inline asp_status check_refusals(asp_ctx *cx, asp_comm *comm)
     WANT(asp_comm_all_to_all(comm, NULL, &x, &good, &y, NULL) == ASP_ERR_SHAPE);
     WANT(asp_comm_all_reduce(comm, NULL, a, ASP_BF16, 4, a, NULL) == ASP_ERR_UNSUPPORTED);
     WANT(asp_comm_all_reduce(comm, NULL, a, ASP_F32, 8, a + 1, NULL) == ASP_ERR_USAGE);
+    WANT(asp_comm_rotate_begin(comm, a, 8, 1, (char *)a + 4) == ASP_ERR_USAGE);
+    if (ranks > 1) WANT(asp_comm_rotate_begin(comm, a, 8, -2 * ranks, b) == ASP_ERR_USAGE);
     cx->message[0] = '\0';
     return asp_comm_barrier(comm);
 }
@@ -399,6 +470,7 @@ static inline asp_status conformance(void *arg, asp_comm *comm, asp_ctx *cx)
     if (s >= 0 && team) s = check_exchanges(cx, comm, team);
     if (s >= 0) s = check_ragged(cx, comm, team);
     if (s >= 0) s = check_sums(cx, comm, team);
+    if (s >= 0) s = check_rotations(cx, comm, team);
     asp_team_destroy(team);
     ASP_TRY(s);
     ASP_TRY(check_case_16(cx, comm));
@@ -408,6 +480,7 @@ static inline asp_status conformance(void *arg, asp_comm *comm, asp_ctx *cx)
     }
     ASP_TRY(check_broadcast(cx, comm, 1));
     ASP_TRY(check_broadcast(cx, comm, 300001));
+    for (int i = 0; i < 20; i++) ASP_TRY(check_round_trip(cx, comm));
     ASP_TRY(check_turns(cx, comm));
     return check_refusals(cx, comm);
 }

@@ -43,8 +43,8 @@ static void bytes_by_hand(void **state)
     const asp_tensor x = {.dtype = ASP_F64, .rank = 2, .dim = {6, 3}};
     const asp_all_to_all a = {.split = 0, .gather = 1, .whole = 10};
     for (int r = 0; r < 4; r++) {
-        assert_int_equal(asp_comm_all_to_all_cost(&cx, ASP_COMM_mpi, &x, &a, 4, r, &received, &room),
-                         ASP_OK);
+        assert_int_equal(
+            asp_comm_all_to_all_cost(&cx, ASP_COMM_mpi, &x, &a, 4, r, &received, &room), ASP_OK);
         assert_int_equal(received, r < 2 ? 2 * 7 * 8 : 1 * 8 * 8);
         assert_int_equal(room, 2 * 64); // a piece of 2 x 3 to send, one to receive
     }

@@ -10,9 +10,11 @@
 
 #define GRAPHS ASP_SOURCE_DIR "/tests/fixtures/graphs/"
 
-static const char *const names[] = {"encdec",    "fulllin",  "llama_pad", "manual",
-                                    "minillama", "moe",      "mqa",       "packed",
-                                    "packedqkv", "seqfirst", "talking",   "tokenshift"};
+static const char *const names[] = {
+    "attnconv", "bert",      "convnet", "encdec",       "fulllin",    "gemma2",     "gemma3",
+    "gpt2",     "linattn",   "llama",   "llama_bf16",   "llama_deqs", "llama_docs", "llama_pad",
+    "manual",   "minillama", "mistral", "mistral_docs", "mixtral",    "moe",        "mqa",
+    "packed",   "packedqkv", "qwen3",   "qwen3_bf16",   "seqfirst",   "talking",    "tokenshift"};
 
 // ---- the table
 // -----------------------------------------------------------------------------------
@@ -96,9 +98,9 @@ static void names_and_places_travel(void **state)
     asp_ctx cx;
     asp_program p;
     asp_ctx_init(&cx);
-    job j = {.path = GRAPHS "llama_pad.json", .program = &p};
+    job j = {.path = GRAPHS "llama.json", .program = &p};
     if (asp_guard(&cx, load_only, &j) < 0) fail_msg("%s", cx.message);
-    asp_val norm = asp_graph_find(p.graph, "v45");
+    asp_val norm = asp_graph_find(p.graph, "v55");
     assert_int_equal(asp_val_node(p.graph, norm)->op, ASP_OP_rsqrt);
     const char *loc = asp_val_node(p.graph, norm)->loc;
     assert_string_equal(loc, "model.layers.0.input_layernorm at modeling_llama.py:66");
@@ -244,6 +246,18 @@ static void in_place_ops_void_what_was_made_before(void **state)
     refuses(FILE_WITH(ADD_("v0", "x") "," SUM("v0")), "changes x, which the program is given");
 }
 
+static void sorted_experts_name_the_way_out(void **state)
+{
+    (void)state;
+    asp_ctx cx;
+    asp_program p;
+    asp_ctx_init(&cx);
+    job j = {.path = GRAPHS "mixtral_grouped.json", .program = &p};
+    assert_true(asp_guard(&cx, load_only, &j) < 0);
+    assert_non_null(strstr(cx.message, "experts_implementation=\"batched_mm\""));
+    assert_non_null(strstr(cx.message, "model.layers.0.mlp.experts"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +268,7 @@ int main(void)
         cmocka_unit_test(malformed_files_are_refused),
         cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(in_place_ops_void_what_was_made_before),
+        cmocka_unit_test(sorted_experts_name_the_way_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

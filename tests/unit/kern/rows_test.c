@@ -358,10 +358,10 @@ static void moves_by_hand(void **state)
           14, 16)
     MOVES(sum_groups, repeat, ATTR(.dim = 2, .times = 2), TENSOR(t.dtype, 2, 3, 1), 1, 5, 9, 13, 17,
           21)
-    MOVES(shard_slice, part, ATTR(.dim = 2, .ranks = 2, .fill = INT64_MIN), TENSOR(t.dtype, 2, 3, 1), 1, 3, 5, 7, 9,
-          11)
-    MOVES(shard_slice, part, ATTR(.dim = 0, .ranks = 2, .fill = INT64_MIN), TENSOR(t.dtype, 1, 3, 2), 6, 7, 8, 9, 10,
-          11)
+    MOVES(shard_slice, part, ATTR(.dim = 2, .ranks = 2, .fill = INT64_MIN),
+          TENSOR(t.dtype, 2, 3, 1), 1, 3, 5, 7, 9, 11)
+    MOVES(shard_slice, part, ATTR(.dim = 0, .ranks = 2, .fill = INT64_MIN),
+          TENSOR(t.dtype, 1, 3, 2), 6, 7, 8, 9, 10, 11)
     // The test is rank 1 of 2: of 3 rows it has the last one and a tail.
     MOVES(shard_slice, part, ATTR(.dim = 1, .ranks = 2, .fill = INT64_MIN),
           TENSOR(t.dtype, 2, 2, 2), 4, 5, 4, 5, 10, 11, 10, 11)

@@ -50,7 +50,8 @@ static const fault faults[] = {
     {"%a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2, whole = S}\n"
      "  %o, %l : f32[B, 1, S, 8], f32[B, 1, S] = sdpa %a, %a, %a\n"
      "  %b : f32[B, 2, ceil(S, 2), 8] = all_to_all %o {split = 2, ranks = 2}\n",
-     "%a : f32[B, 2, ceil(S, 2), 8] = neg %q\n  %b, %l : f32[B, 2, ceil(S, 2), 8], f32[B, 2, ceil(S, 2)] = sdpa %a, %a, "
+     "%a : f32[B, 2, ceil(S, 2), 8] = neg %q\n  %b, %l : f32[B, 2, ceil(S, 2), 8], f32[B, 2, "
+     "ceil(S, 2)] = sdpa %a, %a, "
      "%a\n",
      "sdpa: operand 0 is split in dimension 2, which the op needs whole"},
     // the head width exchanged in place of the heads
@@ -69,7 +70,8 @@ static const fault faults[] = {
      "iota: dimension 0 of i64[ceil(S, 2)] is a rank's part, but is not split"},
     // labels shifted after they were sliced
     {"%n : i64[B, ceil(S, 2)] = shard_slice %next {dim = 1, ranks = 2, fill = -100}",
-     "%k : i64[B, ceil(S, 2)] = shard_slice %labels {dim = 1, ranks = 2}\n  %n : i64[B, ceil(S, 2)] = shift %k",
+     "%k : i64[B, ceil(S, 2)] = shard_slice %labels {dim = 1, ranks = 2}\n  %n : i64[B, ceil(S, "
+     "2)] = shift %k",
      "shift: operand 0 is split in dimension 1, which the op needs whole"},
     // a mean of means
     {"{reduction = \"sum\"}", "{reduction = \"mean\"}",
@@ -90,14 +92,16 @@ static const fault faults[] = {
      "%n : i64[B*S] = view %next {shape = [B*S]}\n"
      "  %m : i64[B*ceil(S, 2)] = shard_slice %n {ranks = 2}\n",
      "shard_slice: result %m is written as i64[B*ceil(S, 2)] but is i64[ceil(B*S, 2)]"},
-    {"shard_slice %next {dim = 1, ranks = 2", "shard_slice %next {dim = 1, ranks = 4", "ceil(S, 4)"},
+    {"shard_slice %next {dim = 1, ranks = 2", "shard_slice %next {dim = 1, ranks = 4",
+     "ceil(S, 4)"},
     {"%y : f32[B*ceil(S, 2), 16] = view %t {shape = [B*ceil(S, 2), 16]}",
      "%e : f32[B, 16, ceil(S, 2)] = view %t {shape = [B, 16, ceil(S, 2)]}\n"
      "  %y : f32[B*ceil(S, 2), 16] = view %e {shape = [B*ceil(S, 2), 16]}",
      "view: operand 0 is split in dimension 1, which the op needs whole"},
     // the tail's labels counted, or another number than the loss ignores
     {", fill = -100}", "}", "cross_entropy: it sums what parts shorter than others leave"},
-    {", fill = -100}", ", fill = 0}", "cross_entropy: it sums what parts shorter than others leave"},
+    {", fill = -100}", ", fill = 0}",
+     "cross_entropy: it sums what parts shorter than others leave"},
     // the gathered sequence with the tails inside
     {"%a : f32[B, 1, S, 8] = all_to_all %q {split = 1, gather = 2, ranks = 2, whole = S}\n"
      "  %o, %l : f32[B, 1, S, 8], f32[B, 1, S] = sdpa %a, %a, %a\n"

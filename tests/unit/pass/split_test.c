@@ -94,7 +94,8 @@ static void all_to_all(const machine *m, const asp_node_info *info)
             const asp_tensor *x = &m->val[owner][info->in[0].i];
             at[a->gather] -= asp_part_of(y->dim[a->gather], m->ranks, owner).at;
             at[a->split] += mine.at;
-            ((double *)y->data)[i] = tail && (a->zero || mine.n == 0) ? 0 : ((double *)x->data)[ravel(x, at)];
+            ((double *)y->data)[i] =
+                tail && (a->zero || mine.n == 0) ? 0 : ((double *)x->data)[ravel(x, at)];
         }
     }
 }

@@ -290,9 +290,17 @@ static const sample sample_shorten = {
     P("x", "2, 3, 4") "%y : f64[2, 3, 4] = shorten %x {dim = 1, of = 3, length = 3}\n", "2, 3, 4",
     "0, 1, 2"};
 static const sample sample_mask_tail = {
-    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = mask_tail %x {dim = 1, of = 3, length = 2}\n",
-    "2, 3, 4", "0, 1, 2"};
+    P("x", "2, 3, 4") "%y : f64[2, 3, 4] = mask_tail %x {dim = 1, of = 3, length = 2}\n", "2, 3, 4",
+    "0, 1, 2"};
 static const sample sample_all_reduce = UNARY("all_reduce", "");
+static const sample sample_rotate = UNARY("rotate", "");
+// A ring of one: on several ranks: unit.run.ring.
+static const sample sample_ring_sdpa = {
+    P("q", "2, 4, 5, 3") P("k", "2, 2, 5, 3") P("v", "2, 2, 5, 2")
+        P("s",
+          "4") "%y, %lse : f64[2, 4, 5, 2], f64[2, 4, 5] = ring_sdpa %q, %k, %v, %s {scale = 0.7, "
+               "sinks = true}\n",
+    "2, 4, 5, 2", "0, 1, 2, 3"};
 
 static const struct {
     const char *op;
@@ -327,7 +335,8 @@ static asp_status compile(asp_ctx *cx, const sample *s, asp_plan **out_plan)
     ASP_TRY(asp_graph_parse(cx, "sample", text, strlen(text), &g));
     asp_status status = asp_graph_typecheck(g);
     cx->verify_each_pass = true;
-    if (status == ASP_OK) status = asp_passes_run(cx, g, ASP_PIPELINE_JOINT, &options, NULL);
+    if (status == ASP_OK)
+        status = asp_passes_run(cx, g, ASP_PIPELINE_JOINT ",ring", &options, NULL);
     if (status == ASP_OK) status = asp_plan_create(cx, g, &run_options, out_plan);
     asp_graph_destroy(g);
     return status;
