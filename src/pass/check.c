@@ -15,12 +15,12 @@
 
 typedef struct layout {
     bool split, partial;
-    uint32_t dim;     // the split dimension
-    asp_size before;  // what stands outside of the ranks in it; 1: blocks of the whole dimension
-    asp_size whole;   // the number of units that are split, over all ranks
-    asp_size length;  // how many of them count: fewer once a sequence was cut short
-    bool zero_tail;   // the tail holds zeros
-    bool filled;      // the tail holds `fill`
+    uint32_t dim;    // the split dimension
+    asp_size before; // what stands outside of the ranks in it; 1: blocks of the whole dimension
+    asp_size whole;  // the number of units that are split, over all ranks
+    asp_size length; // how many of them count: fewer once a sequence was cut short
+    bool zero_tail;  // the tail holds zeros
+    bool filled;     // the tail holds `fill`
     int64_t fill;
     unsigned uniform; // bit d: all slices of dimension d are equal, it fits whole and split
 } layout;
@@ -52,7 +52,8 @@ static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...)
 static bool has_tail(const checker *k, asp_size whole, asp_size length)
 {
     int64_t n;
-    return !asp_size_equal(whole, length) || !asp_size_is_num(k->g, whole, &n) || n % k->g->ranks != 0;
+    return !asp_size_equal(whole, length) || !asp_size_is_num(k->g, whole, &n) ||
+           n % k->g->ranks != 0;
 }
 
 static bool reads_as_part(const char *size) { return strchr(size, '/') || strstr(size, "ceil("); }
@@ -101,6 +102,18 @@ static bool same_parts(const checker *k, const split_letter *a, const split_lett
     return !has_tail(k, a->whole, a->length) && !has_tail(k, b->whole, b->length);
 }
 
+// The units of letter s over all ranks.  An even exchange of merged dims counts elements, 32 of
+// them, where the rule has letters, 4 heads of 8: (2 heads of 8) on a rank are 4 heads of 8.
+static asp_size units_of(checker *k, asp_size letter, asp_size local, const layout *l,
+                         const split_letter *s)
+{
+    asp_size room = asp_size_ceil_div(k->g, l->whole, k->ranks), rest;
+    bool elements = asp_size_equal(local, asp_size_mul(k->g, l->before, room));
+    if (!elements || has_tail(k, l->whole, l->length)) return l->whole;
+    if (!asp_size_divides(k->g, s->before, letter, &rest)) return l->whole;
+    return asp_size_mul(k->g, rest, k->ranks);
+}
+
 static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_letter *out)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
@@ -118,8 +131,9 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
             return wrong(k, n, "operand %u is split in dimension %u, which the op needs whole", i,
                          l->dim);
         s.operand = i;
-        s.whole = l->whole;
-        s.length = l->length;
+        s.whole = units_of(k, r->letter[s.letter].size,
+                           asp_val_type(k->g, info->in[i])->dim[l->dim], l, &s);
+        s.length = asp_size_equal(s.whole, l->whole) ? l->length : s.whole;
         if (!out->any)
             *out = s;
         else if (out->letter != s.letter || !asp_size_equal(out->before, s.before) ||
@@ -140,6 +154,9 @@ static asp_status check_aligned(checker *k, asp_node n, const asp_rule *r, const
             for (uint32_t j = 0; j < r->in[i][d].n; j++) {
                 if (r->in[i][d].at[j] != s->letter || (l->split && l->dim == d)) continue;
                 if (r->in[i][d].n == 1 && l->uniform >> d & 1) continue;
+                // Whole and 1: it broadcasts.  Beside a local 1 (4 heads of 4 ranks) the rule gives
+                // it the letter of what is split.
+                if (asp_size_equal(asp_val_type(k->g, info->in[i])->dim[d], k->one)) continue;
                 return wrong(k, n, "operand %u has dimension %u whole, where operand %u is split",
                              i, d, s->operand);
             }
