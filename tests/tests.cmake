@@ -57,3 +57,18 @@ if(PKG_CONFIG AND TARGET autosp_shared)
            ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER} "${ASP_SANITIZE}")
   set_tests_properties(install.example PROPERTIES TIMEOUT 300 ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 endif()
+
+# Random programs on several ranks against one device (more of them: test_property 50000 2001).
+if(BUILD_TESTING)
+  add_executable(test_property tests/property/property_test.c tests/property/support/random_program.c
+                 tests/property/support/text_run.c)
+  target_compile_definitions(test_property PRIVATE "ASP_PROPERTY_SP=\"ulysses\",\"auto\"")
+  target_include_directories(test_property PRIVATE tests)
+  target_link_libraries(test_property PRIVATE ${below} asp_flags)
+  if(ASP_SANITIZE)
+    add_test(NAME property COMMAND test_property 200)
+  else()
+    add_test(NAME property COMMAND test_property 2000)
+  endif()
+  set_tests_properties(property PROPERTIES TIMEOUT 900)
+endif()

@@ -1,6 +1,7 @@
 // What a call of attention asks for beside q, k and v.  Neighbours: attend.h (contract).
 // SPDX-License-Identifier: Apache-2.0
 #include "kern/attend.h"
+#include "base/part.h"
 #include "base/philox.h"
 
 #include <math.h>
@@ -37,6 +38,9 @@ static void mix_key(const asp_kcall *k, const asp_sdpa_attr *attr, asp_attend *a
     uint32_t words[4];
     asp_philox4x32(counter, seed, words);
     a->key[0] = words[0], a->key[1] = words[1];
+    if (attr->head_ranks > 1)
+        a->first_head =
+            asp_part_of(attr->heads, attr->head_ranks, k->rank).at * attr->head_unit;
     a->drop_below = (uint64_t)(attr->dropout * 4294967296.0);
     a->keep = 1 / (1 - attr->dropout);
 }
@@ -111,7 +115,8 @@ double asp_attend_bias(const asp_attend *a, int64_t batch, int64_t head, int64_t
 double asp_attend_keep(const asp_attend *a, int64_t batch, int64_t head, int64_t q, int64_t k)
 {
     if (!a->drop_below) return 1;
-    const uint32_t counter[4] = {(uint32_t)(k >> 2), (uint32_t)q, (uint32_t)head, (uint32_t)batch};
+    const uint32_t counter[4] = {(uint32_t)(k >> 2), (uint32_t)q, (uint32_t)(head + a->first_head),
+                                 (uint32_t)batch};
     uint32_t words[4];
     asp_philox4x32(counter, a->key, words);
     return words[k & 3] < a->drop_below ? 0 : a->keep;

@@ -336,7 +336,8 @@ static void derive_tokens(const walk *w, asp_node n)
     asp_atom *t = &x->atoms.at[to.at[0]];
     t->token = true;
     t->clash = a->clash;
-    if (info->op == ASP_OP_slice) t->base = a->base ? a->base : from.at[0];
+    t->made = info->op != ASP_OP_slice;
+    if (info->op == ASP_OP_slice && !a->made) t->base = a->base ? a->base : from.at[0];
 }
 
 // An exchange in an unsplit graph is the identity.
@@ -461,6 +462,13 @@ static bool is_whole_token_letter(const asp_axes *x, const asp_node_axes *a, uin
     return a->rule.letter[c].kind == ASP_LETTER_WHOLE && asp_axes_count_tokens(x, a->letter[c]) > 0;
 }
 
+// The atom by which an atom is split.
+static uint32_t part_of(const asp_axes *x, uint32_t atom)
+{
+    uint32_t base = x->atoms.at[atom].base;
+    return base ? root(x, base) : atom;
+}
+
 bool asp_axes_shortens(const asp_axes *x, asp_node n)
 {
     const asp_node_info *info = asp_node_at(x->g, n);
@@ -468,6 +476,8 @@ bool asp_axes_shortens(const asp_axes *x, asp_node n)
     if (info->op != ASP_OP_slice || !a || !a->has_rule) return false;
     const asp_range_attr *r = info->attr;
     const asp_rule_dim *dim = &a->rule.in[0][r->dim];
+    asp_atoms from = x->dims[info->in[0].i][r->dim], to = x->dims[info->first.i][r->dim];
+    if (from.n != 1 || to.n != 1 || part_of(x, from.at[0]) != part_of(x, to.at[0])) return false;
     return asp_size_equal(r->start, asp_size_num(x->g, 0)) && dim->n == 1 &&
            is_whole_token_letter(x, a, dim->at[0]);
 }
@@ -492,8 +502,7 @@ bool asp_axes_gathers(const asp_axes *x, asp_node n, uint32_t i)
 
 asp_size asp_axes_base_size(const asp_axes *x, uint32_t atom)
 {
-    uint32_t base = x->atoms.at[atom].base;
-    return x->atoms.at[base ? root(x, base) : atom].size;
+    return x->atoms.at[part_of(x, atom)].size;
 }
 
 bool asp_atoms_have(asp_atoms list, uint32_t atom)

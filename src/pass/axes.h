@@ -15,6 +15,7 @@ typedef struct asp_atom {
     // A token atom cut out of another (x[:, :-1]) is split where that one is, so that what has equal
     // indices meets; 0: where its own size says.
     uint32_t base;
+    bool made;        // of a pad or a convolution: what is cut out of it is split by its own size
     bool clash;       // it would have to be split in two ways
     uint32_t copy_of; // the keys of a score matrix: this token atom again, whole on every rank
 } asp_atom;

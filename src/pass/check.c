@@ -410,6 +410,8 @@ static asp_status check_sizes(checker *k, asp_node n)
             if (l->uniform >> d & 1) continue;
             if (l->split && l->dim == d) {
                 asp_size room = asp_size_ceil_div(k->g, l->whole, k->ranks), outer, inner;
+                if (!has_tail(k, l->whole, l->length) && asp_size_is_num(k->g, t->dim[d], NULL))
+                    continue;
                 if (asp_size_divides(k->g, l->before, t->dim[d], &outer) &&
                     asp_size_divides(k->g, room, outer, &inner) && !has_fraction(k, inner))
                     continue;

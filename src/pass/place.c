@@ -211,7 +211,7 @@ static asp_status check_sequences(const asp_pass *px, const asp_placement *p)
     for (uint32_t a = 1; a < p->axes.atoms.n; a++) {
         int64_t tokens;
         const asp_atom *atom = &p->axes.atoms.at[a];
-        if (!atom->token || atom->parent || atom->outer) continue;
+        if (!atom->token || atom->parent || atom->outer || atom->base) continue;
         bool known = asp_size_is_num(p->g, atom->size, &tokens) ||
                      asp_size_eval(p->g, atom->size, &px->options->env, &tokens) == ASP_OK;
         if (!known || tokens >= p->ranks) continue;

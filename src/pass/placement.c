@@ -139,6 +139,13 @@ static int64_t gather_price(const asp_placement *p, asp_node n)
     return price;
 }
 
+// Attention over gathered operands is computed on every rank: the last resort, for one head.
+static int64_t whole_attention_price(const asp_placement *p, asp_node n)
+{
+    int64_t price = gather_price(p, n);
+    return price >= ASP_FLOW_INF / 64 ? ASP_FLOW_INF : 16 * price;
+}
+
 static bool has_clash(const asp_placement *p, asp_atoms list)
 {
     for (uint32_t i = 0; i < list.n; i++)
@@ -172,10 +179,9 @@ static int64_t sequence_price(const asp_placement *p, asp_node n)
         if (tokens) token = (uint8_t)c;
     }
     if (letters == 0) return gather_price(p, n);
+    if (info->op == ASP_OP_sdpa) return whole_attention_price(p, n);
     if (letters > 1 || slices_parameter(p, n, token)) return ASP_FLOW_INF;
     if (a->rule.letter[token].kind == ASP_LETTER_SUM) return sum_price(p, n, token);
-    if (info->op == ASP_OP_sdpa && a->rule.letter[token].kind == ASP_LETTER_WHOLE)
-        return ASP_FLOW_INF;
     return gather_price(p, n);
 }
 

@@ -191,7 +191,10 @@ static asp_status visit(asp_sharder *s, asp_node n)
     if (run == &asp_state_whole) return keep_parts(s, n);
     if (at_sequence && asp_axes_shortens(&s->x, n)) return shorten(s, n);
     if (!exchange) ASP_TRY(asp_mask_sums(s, n, state));
-    if (asp_node_at(s->g, n)->op == ASP_OP_dropout) ASP_TRY(asp_place_random(s, n, state));
+    const asp_node_info *info = asp_node_at(s->g, n);
+    if (info->op == ASP_OP_dropout) ASP_TRY(asp_place_random(s, n, state));
+    if (info->op == ASP_OP_sdpa && ((const asp_sdpa_attr *)info->attr)->dropout > 0)
+        ASP_TRY(asp_place_heads(s, n, state));
     return set_results(s, n, state);
 }
 

@@ -331,3 +331,25 @@ asp_status asp_place_random(asp_sharder *s, asp_node n, const asp_chain *state)
     asp_graph_set_attr(s->g, n, &a);
     return ASP_OK;
 }
+
+// Attention counts by head: rank r has heads head_unit * asp_part_of(heads, head_ranks, r).
+asp_status asp_place_heads(asp_sharder *s, asp_node n, const asp_chain *state)
+{
+    asp_sdpa_attr a = *(const asp_sdpa_attr *)asp_node_at(s->g, n)->attr;
+    asp_atoms list = s->x.dims[asp_node_at(s->g, n)->first.i][1];
+    int64_t all = 0, first = 0;
+    if (!state || state == &asp_state_whole) return ASP_OK;
+    if (!asp_size_is_num(s->g, asp_whole_size(s, list), &all) || list.n == 0 ||
+        list.at[0] != state->atoms.at[0] ||
+        !asp_size_is_num(s->g, s->x.atoms.at[list.at[0]].size, &first))
+        return asp_fail(s->px->cx, ASP_ERR_UNSUPPORTED,
+                        "%s cannot be split over %lld ranks: its dropout counts heads, and heads "
+                        "are not what is split; use 1 rank",
+                        asp_node_str(s->g, n), (long long)s->ranks);
+    bool ragged = asp_chain_is_ragged(s->g, &s->x, state);
+    a.heads = ragged ? first : all;
+    a.head_unit = ragged ? all / first : 1;
+    a.head_ranks = s->ranks;
+    asp_graph_set_attr(s->g, n, &a);
+    return ASP_OK;
+}

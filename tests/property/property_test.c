@@ -1,0 +1,169 @@
+// Random programs on several ranks against one device: same loss, same gradients, or a refusal
+// before anything runs.  What fails is shrunk to the fewest blocks and printed as graph text.
+//   test_property [PROGRAMS] [FIRST SEED] [print]
+// Prints how many ran, how many were refused and why.  SPDX-License-Identifier: Apache-2.0
+#include "property/support/random_program.h"
+#include "property/support/text_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define LOSS_BOUND 1e-11
+#define GRADIENT_BOUND 1e-9
+
+typedef struct setting {
+    int64_t ranks, batch, seq;
+    const char *sp, *ac;
+    uint64_t seed;
+} setting;
+
+typedef struct counts {
+    int ran, refused, failed, void_;
+    char refusal[64][200];
+    int times[64], n_refusals;
+} counts;
+
+static setting draw_setting(uint64_t seed)
+{
+    static const int64_t ranks[] = {2, 3, 4, 5, 6};
+    static const char *const ac[] = {"none", "sac", "layer"}, *const sp[] = {ASP_PROPERTY_SP};
+    uint64_t x = (seed + 77) * UINT64_C(0x9e3779b97f4a7c15);
+    setting s = {.seed = seed};
+    s.ranks = ranks[(x >> 20) % ASP_COUNT_OF(ranks)];
+    s.batch = 1 + (int64_t)((x >> 26) % 3);
+    s.seq = s.ranks + (int64_t)((x >> 32) % 8);
+    s.ac = ac[(x >> 40) % ASP_COUNT_OF(ac)];
+    s.sp = sp[(x >> 44) % ASP_COUNT_OF(sp)];
+    return s;
+}
+
+static text_result run(const random_program *p, const setting *s, int64_t ranks)
+{
+    asp_ctx cx;
+    asp_arena a;
+    asp_text t;
+    asp_ctx_init(&cx);
+    asp_arena_init(&a, &cx);
+    asp_text_init(&t, &a);
+    random_program_text(p, &t);
+    text_case c = {.text = t.at,
+                   .ranks = ranks,
+                   .batch = s->batch,
+                   .seq = s->seq,
+                   .threads = 1,
+                   .sp = s->sp,
+                   .ac = s->ac,
+                   .seed = s->seed,
+                   .vocab = 19,
+                   .empty_from = s->seed % 4 == 0 ? (s->seq + 1) / 2 : 0};
+    text_result r = text_run(&c);
+    asp_arena_fini(&a);
+    return r;
+}
+
+typedef enum verdict { RIGHT, REFUSED, VOID, WRONG } verdict;
+
+static verdict judge(const random_program *p, const setting *s, char *why, size_t why_bytes)
+{
+    text_result one = run(p, s, 1), many = {0};
+    verdict v = RIGHT;
+    if (one.status < 0) {
+        snprintf(why, why_bytes, "on one device: %s", one.message);
+        v = WRONG;
+    } else if (!isfinite(one.loss)) {
+        v = VOID;
+    } else {
+        many = run(p, s, s->ranks);
+        double loss = fabs(one.loss - many.loss) / fmax(fabs(one.loss), 1e-300);
+        double gradients = text_gradient_error(&one, &many);
+        if (many.status == ASP_ERR_UNSUPPORTED)
+            v = REFUSED;
+        else if (many.status < 0 || !(loss <= LOSS_BOUND) || !(gradients <= GRADIENT_BOUND))
+            v = WRONG;
+        snprintf(why, why_bytes, "%s", many.message);
+        if (v == WRONG && many.status >= 0)
+            snprintf(why, why_bytes, "loss %.17g, %.17g on one device; gradients differ by %.2e",
+                     many.loss, one.loss, gradients);
+    }
+    text_free(&one);
+    text_free(&many);
+    return v;
+}
+
+static void print(const random_program *p, const setting *s, const char *why)
+{
+    asp_ctx cx;
+    asp_arena a;
+    asp_text t;
+    asp_ctx_init(&cx);
+    asp_arena_init(&a, &cx);
+    asp_text_init(&t, &a);
+    random_program_text(p, &t);
+    printf("# seed %llu: ranks %lld, B %lld, S %lld, --sp %s, --ac %s\n# %s\n%s",
+           (unsigned long long)s->seed, (long long)s->ranks, (long long)s->batch, (long long)s->seq,
+           s->sp, s->ac, why, t.at);
+    fflush(stdout);
+    asp_arena_fini(&a);
+}
+
+static void shrink(random_program p, const setting *s)
+{
+    char why[600];
+    for (int i = 0; i < p.n;) {
+        random_program less = p;
+        memmove(&less.block[i], &less.block[i + 1], (size_t)(p.n - i - 1) * sizeof p.block[0]);
+        less.n--;
+        if (judge(&less, s, why, sizeof why) == WRONG)
+            p = less;
+        else
+            i++;
+    }
+    judge(&p, s, why, sizeof why);
+    print(&p, s, why);
+}
+
+// By the message without its numbers.
+static void count_refusal(counts *c, const char *why)
+{
+    char key[200];
+    size_t n = 0;
+    for (; *why && n + 1 < sizeof key; why++)
+        if (*why < '0' || *why > '9') key[n++] = *why;
+    key[n] = '\0';
+    int i = 0;
+    while (i < c->n_refusals && strcmp(c->refusal[i], key) != 0) i++;
+    if (i == 64) return;
+    if (i == c->n_refusals) memcpy(c->refusal[c->n_refusals++], key, sizeof key);
+    c->times[i]++;
+}
+
+int main(int argc, char **argv)
+{
+    long programs = argc > 1 ? atol(argv[1]) : 2000, first = argc > 2 ? atol(argv[2]) : 1;
+    counts *c = calloc(1, sizeof *c);
+    if (!c) return 3;
+    for (long i = 0; i < programs; i++) {
+        char why[600] = "";
+        random_program p = random_program_draw((uint64_t)(first + i));
+        setting s = draw_setting((uint64_t)(first + i));
+        if (argc > 3) print(&p, &s, "as drawn");
+        switch (judge(&p, &s, why, sizeof why)) {
+        case RIGHT: c->ran++; break;
+        case VOID: c->void_++; break;
+        case REFUSED:
+            c->refused++;
+            count_refusal(c, why);
+            break;
+        case WRONG:
+            c->failed++;
+            if (c->failed <= 10) shrink(p, &s);
+            break;
+        }
+    }
+    printf("%ld programs: %d equal one device, %d refused (%.1f %%), %d without a finite loss, %d wrong\n",
+           programs, c->ran, c->refused, 100.0 * c->refused / (double)programs, c->void_, c->failed);
+    for (int i = 0; i < c->n_refusals; i++) printf("%5d  %s\n", c->times[i], c->refusal[i]);
+    bool good = c->failed == 0 && c->refused * 20 <= programs;
+    free(c);
+    return good ? 0 : 1;
+}

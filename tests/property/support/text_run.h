@@ -1,0 +1,37 @@
+// One training step of a program given as graph text, on thread ranks: the loss and the gradient of
+// every parameter by name, for tests that compare ranks with one device.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "run/compile.h"
+
+// Same seed, same parameters and inputs for every number of ranks (filled by name and index).
+typedef struct text_case {
+    const char *text; // a module graph; inputs: i64 tokens, labels and others
+    int64_t ranks, batch, seq;
+    int threads;
+    const char *sp, *ac;
+    uint64_t seed;
+    int64_t vocab;      // ids are below; every fifth label or so is ignored
+    int64_t empty_from; // labels from this token on are all ignored; 0: none
+} text_case;
+
+typedef struct text_gradient {
+    char name[64];
+    int64_t count;
+    double *at; // owned
+} text_gradient;
+
+typedef struct text_result {
+    asp_status status; // of compiling or running; the message is in `message`
+    char message[512];
+    double loss;
+    int n;
+    text_gradient grad[64];
+    asp_plan_report report;
+} text_result;
+
+text_result text_run(const text_case *c);
+void text_free(text_result *r);
+// max over parameters of |a - b| / max(|a|, 0.01 |all of a|); NaN where either is not finite.
+double text_gradient_error(const text_result *a, const text_result *b);
