@@ -80,6 +80,11 @@ void aten_conv1d(aten_call *c)
                        .dilation = spatial(c, 5, 1),
                        .groups = aten_int(c, 6)};
     asp_val in[] = {c->arg[0].val, c->arg[1].val, c->arg[2].val};
+    const asp_type *x = aten_type_of(c, in[0]), *w = aten_type_of(c, in[1]);
+    // A group a channel is written so, whatever a rank's number of channels.
+    if (x->rank == 3 && w->rank == 3 && asp_size_equal(x->dim[1], w->dim[0]) &&
+        asp_size_equal(x->dim[1], asp_size_num(G(c), a.groups)))
+        a.groups = 0;
     if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_conv1d, &a, aten_given(c, 2) ? 3 : 2, in));
 }
 

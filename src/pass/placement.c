@@ -103,6 +103,7 @@ static bool slices_parameter(const asp_placement *p, asp_node n, uint8_t letter)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
     if (asp_op_has(info->op, ASP_POINTWISE) || info->op == ASP_OP_sdpa) return false;
+    if (info->op == ASP_OP_conv || info->op == ASP_OP_conv1d) return false; // depthwise
     for (uint32_t i = 0; i < info->n_in; i++) {
         asp_val v = info->in[i];
         if (p->axes.replicable[v.i] && p->axes.needs_grad[v.i] && operand_has(p, n, i, letter))

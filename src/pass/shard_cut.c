@@ -1,5 +1,5 @@
-// Cutting values for pass/shard.c: what a rank has of a value, slices of replicable values, tails in
-// no sum, values gathered whole.
+// Cutting values for pass/shard.c: what a rank has of a value, slices of replicable values, tails
+// in no sum, values gathered whole.
 //
 //   %x : f32[B, S, 8]          %1 = view %x ..; %2 = shard_slice %1 {dim = 1, ranks = 2}
 //
@@ -74,8 +74,7 @@ static void extend(const asp_sharder *s, asp_cut *p, asp_atoms list, const asp_c
 static asp_cut no_cut(const asp_sharder *s, uint32_t dim)
 {
     asp_size one = asp_size_num(s->g, 1);
-    return (asp_cut){
-        .dim = dim, .outer = one, .split = one, .inner = one, .of = one, .parts = 1};
+    return (asp_cut){.dim = dim, .outer = one, .split = one, .inner = one, .of = one, .parts = 1};
 }
 
 // Of the letters of one dim of a node.
@@ -114,8 +113,8 @@ static bool is_even(const asp_sharder *s, const asp_cut *p)
 }
 
 // x in a shape where what is split, or `local` of it, is a dim of its own; *out_dim is which.
-static asp_status isolate(asp_sharder *s, asp_val x, const asp_cut *p, asp_size local, asp_val *out_x,
-                          uint32_t *out_dim)
+static asp_status isolate(asp_sharder *s, asp_val x, const asp_cut *p, asp_size local,
+                          asp_val *out_x, uint32_t *out_dim)
 {
     asp_type t = *asp_val_type(s->g, x), cut = {.dtype = t.dtype};
     asp_size one = asp_size_num(s->g, 1);
@@ -148,7 +147,12 @@ static asp_status build_slice(asp_sharder *s, asp_val v, asp_cut_slice *e)
     asp_part_attr a = {.ranks = s->ranks, .fill = is_even(s, p) ? INT64_MIN : e->fill};
     uint32_t dim = 0;
     asp_val x;
-    ASP_TRY(isolate(s, v, p, p->split, &x, &dim));
+    // Even parts of a whole dimension are cut as they stand: 4 of 8 heads of 16 are half of 128.
+    if (is_even(s, p) && asp_size_equal(p->outer, asp_size_num(s->g, 1))) {
+        x = v;
+        dim = p->dim;
+    } else
+        ASP_TRY(isolate(s, v, p, p->split, &x, &dim));
     a.dim = dim;
     if (!asp_size_equal(p->of, p->split)) a.of = p->of;
     whole.dim[p->dim] = asp_size_mul(s->g, asp_size_mul(s->g, p->outer, local), p->inner);
@@ -159,8 +163,8 @@ static asp_status build_slice(asp_sharder *s, asp_val v, asp_cut_slice *e)
 static bool same_slice(const asp_cut_slice *a, const asp_cut_slice *b)
 {
     return a->at.dim == b->at.dim && a->fill == b->fill &&
-           asp_size_equal(a->at.outer, b->at.outer) &&
-           asp_size_equal(a->at.split, b->at.split) && asp_size_equal(a->at.of, b->at.of);
+           asp_size_equal(a->at.outer, b->at.outer) && asp_size_equal(a->at.split, b->at.split) &&
+           asp_size_equal(a->at.of, b->at.of);
 }
 
 static asp_status sliced(asp_sharder *s, asp_val v, asp_cut_slice e, asp_val *out)
@@ -182,7 +186,8 @@ static asp_status sliced(asp_sharder *s, asp_val v, asp_cut_slice e, asp_val *ou
 static int64_t fill_of(const asp_sharder *s, asp_node n, uint32_t i)
 {
     const asp_node_info *info = asp_node_at(s->g, n);
-    if (info->op == ASP_OP_cross_entropy && i == 1) return ((const asp_loss_attr *)info->attr)->ignore;
+    if (info->op == ASP_OP_cross_entropy && i == 1)
+        return ((const asp_loss_attr *)info->attr)->ignore;
     return INT64_MIN;
 }
 
@@ -192,7 +197,8 @@ asp_status asp_align_replicable(asp_sharder *s, asp_node n, uint32_t i, const as
     const asp_node_axes *a = s->x.node[n.i];
     asp_val v = asp_node_at(s->g, n)->in[i], x = v;
     for (uint32_t d = 0; d < asp_val_type(s->g, v)->rank; d++) {
-        asp_cut_slice e = {.at = cut_of_letters(s, a, &a->rule.in[i][d], d, state), .fill = fill_of(s, n, i)};
+        asp_cut_slice e = {.at = cut_of_letters(s, a, &a->rule.in[i][d], d, state),
+                           .fill = fill_of(s, n, i)};
         if (e.at.parts == 1) continue;
         if (e.at.parts != s->ranks || x.i != v.i)
             return asp_fail(s->px->cx, ASP_ERR_UNSUPPORTED,
