@@ -385,6 +385,15 @@ static bool is_mixer(const asp_placement *p, asp_node n)
     return p->op[n.i].sequence_price == ASP_FLOW_INF || gather_price(p, n) > 0;
 }
 
+// All operands are replicable: the op begins what is split, along the sequence.
+static bool starts(const asp_placement *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    for (uint32_t i = 0; i < info->n_in; i++)
+        if (!p->axes.replicable[info->in[i].i]) return false;
+    return true;
+}
+
 static void find_chains(asp_placement *p)
 {
     candidates all = {0};
@@ -405,7 +414,7 @@ static void find_chains(asp_placement *p)
         ASP_PUSH(p->arena, &p->chains, all.at[i].chain);
     }
     ASP_FOR_NODES (p->g, n)
-        if (p->axes.node[n.i]) for_each_chain(p, n, &all, of_atom, choose_chain);
+        if (p->axes.node[n.i] && !starts(p, n)) for_each_chain(p, n, &all, of_atom, choose_chain);
 }
 
 // ---- the whole
