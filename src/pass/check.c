@@ -427,6 +427,41 @@ static asp_status check_sizes(checker *k, asp_node n)
     return ASP_OK;
 }
 
+// ---- what counts elements of the whole program
+// ---------------------------------------------------
+
+static asp_status check_dropout(checker *k, asp_node n)
+{
+    const asp_dropout_attr *a = asp_node_at(k->g, n)->attr;
+    const layout *l = &k->of[asp_node_at(k->g, n)->in[0].i];
+    int64_t parts = 1;
+    for (uint32_t i = 0; i < a->dims.n; i++) parts *= a->parts.at[i];
+    bool right = parts == (l->split ? k->g->ranks : 1);
+    if (l->split && a->dims.n == 1)
+        right &= a->dims.at[0] == l->dim && a->stride.at[0] == 1 &&
+                 (!has_tail(k, l->whole, l->length) ||
+                  (asp_size_equal(a->whole.at[0], l->whole) &&
+                   asp_size_equal(a->whole.at[0], l->length) &&
+                   asp_size_equal(a->outer.at[0], l->before)));
+    if (right) return ASP_OK;
+    return wrong(k, n, "its random numbers are not counted by the place in the whole tensor");
+}
+
+static asp_status check_counts(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    if (info->op == ASP_OP_size_value && has_fraction(k, ((const asp_size_attr *)info->attr)->size))
+        return wrong(k, n, "%s is a rank's part of a size",
+                     asp_size_str(k->g, ((const asp_size_attr *)info->attr)->size));
+    if (info->op == ASP_OP_dropout) return check_dropout(k, n);
+    if (info->op != ASP_OP_sdpa) return ASP_OK;
+    const asp_sdpa_attr *a = info->attr;
+    const layout *l = &k->of[info->in[0].i];
+    if (a->dropout == 0 || a->head_ranks == (l->split && l->dim == 1 ? k->g->ranks : 1))
+        return ASP_OK;
+    return wrong(k, n, "its dropout does not count the heads of the whole program");
+}
+
 // ---- the graph
 // ----------------------------------------------------------------------------------
 
@@ -447,6 +482,7 @@ static asp_status check_node(checker *k, asp_node n)
         ASP_TRY(check_all_reduce(k, n));
     else
         ASP_TRY(check_by_rule(k, n));
+    ASP_TRY(check_counts(k, n));
     return check_sizes(k, n);
 }
 
