@@ -81,7 +81,7 @@ static asp_status find_model(asp_ctx *cx, const char *name, asp_hf_config *out_c
         *out_config = models[i].config;
         out_config->head_dim = out_config->hidden / out_config->heads;
         out_config->rope_theta = 500000;
-        out_config->rms_eps = 1e-5;
+        out_config->norm_eps = 1e-5;
         out_config->initializer_range = 0.02;
         return ASP_OK;
     }
@@ -103,7 +103,7 @@ static asp_status measure(asp_ctx *cx, void *arg)
     asp_graph *g;
     asp_plan *plan;
     double begin = ms(), at = begin;
-    ASP_TRY(asp_front_llama(cx, &c, ASP_F32, &g));
+    ASP_TRY(asp_front_hf(cx, &c, ASP_F32, &g));
     told("front", at);
     ASP_TRY(run_passes(cx, g, ASP_PIPELINE_SHARD "," ASP_PIPELINE_JOINT "," ASP_PIPELINE_PLAN, &o));
     at = ms();

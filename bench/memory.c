@@ -40,7 +40,7 @@ static asp_status compile(asp_ctx *cx, void *arg)
                        .head_dim = 24,
                        .intermediate = 512,
                        .rope_theta = 10000,
-                       .rms_eps = 1e-5,
+                       .norm_eps = 1e-5,
                        .initializer_range = 0.02};
     asp_compile_options o = {.ranks = x->ranks,
                              .batch = x->batch,
@@ -51,7 +51,7 @@ static asp_status compile(asp_ctx *cx, void *arg)
                              .backend = ASP_COMM_thread,
                              .optimizer = true};
     asp_graph *g;
-    ASP_TRY(asp_front_llama(cx, &c, ASP_F32, &g));
+    ASP_TRY(asp_front_hf(cx, &c, ASP_F32, &g));
     asp_status s = asp_compile(cx, g, &o, NULL, &x->plan);
     asp_graph_destroy(g);
     return s;

@@ -140,12 +140,12 @@ static void config_json(void **state)
     asp_arena_init(&a, &cx);
     asp_text_init(&t, &a);
     if (asp_hf_config_parse(&cx, "t", text, strlen(text), &c) < 0) fail_msg("%s", cx.message);
-    assert_true(c.rope_theta == 10000.5 && c.rms_eps == 1.5e-5);
+    assert_true(c.rope_theta == 10000.5 && c.norm_eps == 1.5e-5);
     asp_hf_config_write(&t, &c);
     assert_non_null(strstr(t.at, "\"rope_theta\": 10000.5,\n"));
     assert_non_null(strstr(t.at, "\"rms_norm_eps\": 1.5e-05,\n"));
     assert_int_equal(asp_hf_config_parse(&cx, "t", t.at, t.n, &back), ASP_OK);
-    assert_true(back.rope_theta == 10000.5 && back.rms_eps == 1.5e-5);
+    assert_true(back.rope_theta == 10000.5 && back.norm_eps == 1.5e-5);
     asp_arena_fini(&a);
 }
 

@@ -31,6 +31,20 @@ if(TARGET autosp AND MPI_C_FOUND)
   endforeach()
 endif()
 
+# Every model of tests/models on P ranks against one: tests/models/<x>/config.json or <x>.ir -> models.<x>.<P>.
+if(TARGET autosp)
+  file(GLOB models CONFIGURE_DEPENDS tests/models/*/config.json tests/models/*.ir)
+  foreach(model ${models})
+    string(REGEX REPLACE "/config.json$" "" path ${model})
+    get_filename_component(name ${path} NAME_WE)
+    foreach(ranks 2 3 4 6)
+      add_test(NAME models.${name}.${ranks} COMMAND ${PROJECT_SOURCE_DIR}/tests/models/verify.sh $<TARGET_FILE:autosp>
+               ${model} ${PROJECT_SOURCE_DIR}/LICENSE ${ranks})
+      set_tests_properties(models.${name}.${ranks} PROPERTIES TIMEOUT 300 LABELS models)
+    endforeach()
+  endforeach()
+endif()
+
 # The program as its users meet it: tests/cli/<x>_test.py -> cli.<x>.
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET autosp AND Python3_Interpreter_FOUND)

@@ -17,11 +17,11 @@ typedef struct asp_program {
     int64_t vocab;        // token ids are below this; 0 when the graph does not tell
 } asp_program;
 
-// The llama decoder with its loss: inputs input_ids i64[B, S] (role tokens) and labels i64[B, S]
-// (role labels, -100 is ignored); position t predicts token t + 1.  Parameters have their Hugging
-// Face names.  dtype is f32 or f64.
-asp_status asp_front_llama(asp_ctx *cx, const asp_hf_config *c, asp_dtype dtype,
-                           asp_graph **out_graph);
+// The model of a config.json with its loss: inputs input_ids i64[B, S] (role tokens) and labels
+// i64[B, S] (role labels, -100 is ignored); position t predicts token t + 1.  Parameters have their
+// Hugging Face names.  dtype is f32 or f64.
+asp_status asp_front_hf(asp_ctx *cx, const asp_hf_config *c, asp_dtype dtype,
+                        asp_graph **out_graph);
 
 // A graph that a user builds or has read through autosp.h (builder.c).
 struct asp_model {

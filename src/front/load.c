@@ -1,5 +1,5 @@
 // A model from a path: config.json, a folder, graph text, an exported PyTorch graph.  Neighbours:
-// front.h (contract), llama.c, aten.c, io/.  SPDX-License-Identifier: Apache-2.0
+// front.h (contract), hfmodel.c, aten.c, io/.  SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 #include "front/front.h"
 
@@ -42,7 +42,7 @@ static asp_status load_graph(asp_ctx *cx, const char *path, asp_program *out_pro
 static asp_status load_config(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *p)
 {
     ASP_TRY(asp_hf_config_read(cx, path, &p->config));
-    ASP_TRY_NOTE(cx, asp_front_llama(cx, &p->config, dtype, &p->graph), "%s", path);
+    ASP_TRY_NOTE(cx, asp_front_hf(cx, &p->config, dtype, &p->graph), "%s", path);
     p->has_config = true;
     p->vocab = p->config.vocab;
     return ASP_OK;

@@ -1,9 +1,9 @@
-// config.json of the llama family: what is not known to give the same model is refused by name.
-// Neighbours: hfconfig.h (contract), hfconfig_write.c (back, and the tensors), base/json.h.
-// SPDX-License-Identifier: Apache-2.0
-#include "io/hfconfig_int.h"
+// config.json: what is not known to give the same model is refused by name.  Neighbours: hfconfig.h
+// (contract), hfconfig.def and hfkeys.c (families and keys), hfconfig_write.c (back), hftensor.c
+// (names and shapes), base/json.h.  SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 #include "base/json.h"
+#include "io/hfconfig_int.h"
 
 #define MAX_CONFIG_BYTES ((size_t)1 << 20)
 
@@ -14,38 +14,11 @@ typedef struct reader {
     asp_hf_config *c;
 } reader;
 
-// Bounds keep every product of two sizes inside 63 bits; check_total the rest.
-const asp_hf_number asp_hf_numbers[ASP_HF_N_NUMBERS] = {
-    {"vocab_size", offsetof(asp_hf_config, vocab), -1, 1 << 24},
-    {"hidden_size", offsetof(asp_hf_config, hidden), -1, 1 << 20},
-    {"num_hidden_layers", offsetof(asp_hf_config, layers), -1, 4096},
-    {"num_attention_heads", offsetof(asp_hf_config, heads), -1, 1 << 16},
-    {"num_key_value_heads", offsetof(asp_hf_config, kv_heads), 0, 1 << 16},
-    {"head_dim", offsetof(asp_hf_config, head_dim), 0, 1 << 16},
-    {"intermediate_size", offsetof(asp_hf_config, intermediate), -1, 1 << 22},
-    {"max_position_embeddings", offsetof(asp_hf_config, max_positions), 2048, INT64_C(1) << 40},
-};
-
 // NULL when it is absent or null.
 static const json_t *member(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
     return json_is_null(v) ? NULL : v;
-}
-
-static asp_status read_numbers(const reader *r)
-{
-    for (int i = 0; i < ASP_HF_N_NUMBERS; i++) {
-        const asp_hf_number *n = &asp_hf_numbers[i];
-        int64_t v;
-        ASP_TRY(
-            asp_json_i64(r->cx, r->path, r->o, n->key, n->standard < 0 ? NULL : &n->standard, &v));
-        if (v > n->max || v < (member(r->o, n->key) ? 1 : 0))
-            return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"%s\" is %lld; 1 to %lld are possible",
-                            r->path, n->key, (long long)v, (long long)n->max);
-        memcpy((char *)r->c + n->offset, &v, sizeof v);
-    }
-    return ASP_OK;
 }
 
 static asp_status refuse(const reader *r, const char *key, const char *value, const char *known)
@@ -54,64 +27,194 @@ static asp_status refuse(const reader *r, const char *key, const char *value, co
                     known);
 }
 
-#define KNOWN "the architectures known here are: llama (LlamaForCausalLM)"
+// ---- which family ------------------------------------------------------------------------------
 
-static asp_status check_architecture(const reader *r)
+static asp_status refuse_architecture(const reader *r, const char *key, const char *value)
+{
+    char known[512];
+    int n = snprintf(known, sizeof known, "the architectures known here are: ");
+    for (int i = 0; i < ASP_HF_N_FAMILIES; i++)
+        n += snprintf(known + n, sizeof known - (size_t)n, "%s%s (%s)", i ? ", " : "",
+                      asp_hf_families[i].model_type, asp_hf_families[i].architecture);
+    return refuse(r, key, value, known);
+}
+
+static asp_status read_family(const reader *r)
 {
     const json_t *list = member(r->o, "architectures");
     const char *type;
+    int i = 0;
     ASP_TRY(asp_json_str(r->cx, r->path, r->o, "model_type", NULL, &type));
-    if (strcmp(type, "llama") != 0) return refuse(r, "model_type", type, KNOWN);
+    while (i < ASP_HF_N_FAMILIES && strcmp(type, asp_hf_families[i].model_type) != 0) i++;
+    if (i == ASP_HF_N_FAMILIES) return refuse_architecture(r, "model_type", type);
+    r->c->family = (asp_hf_family)i;
     if (!list) return ASP_OK;
     const char *name = json_string_value(json_array_get(list, 0));
     if (!json_is_array(list) || (json_array_size(list) > 0 && !name))
         return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"architectures\" must be a list of strings",
                         r->path);
-    if (name && strcasecmp(name, "LlamaForCausalLM") != 0) // early conversions wrote LLaMA
-        return refuse(r, "architectures", name, KNOWN);
+    if (name && strcasecmp(name, asp_hf_families[i].architecture) != 0) // once LLaMA
+        return refuse_architecture(r, "architectures", name);
     return ASP_OK;
 }
 
-// Keys that would change the model if they had another value than this.
+// Keys that would change the model if they had another value than this.  where: for messages; o:
+// the object they stand in.
 static asp_status check_only(const reader *r, const char *where, const json_t *o)
 {
     static const struct {
+        int families;
         const char *key;
         double only;
-    } rows[] = {{"attention_dropout", 0}, {"partial_rotary_factor", 1}};
+        bool flag;
+    } rows[] = {
+#define ONLY(families, key, value) {families, key, value, false},
+#define ONLY_FLAG(families, key, value) {families, key, value, true},
+#include "io/hfconfig.def"
+    };
     for (size_t i = 0; i < ASP_COUNT_OF(rows); i++) {
-        double v;
-        ASP_TRY(asp_json_f64(r->cx, where, o, rows[i].key, &rows[i].only, &v));
-        if (v < rows[i].only || v > rows[i].only)
-            return asp_fail(r->cx, ASP_ERR_UNSUPPORTED, "%s: \"%s\" is %g; only %g is built", where,
-                            rows[i].key, v, rows[i].only);
+        double v = rows[i].only;
+        bool set = v > 0;
+        if (!(rows[i].families >> r->c->family & 1)) continue;
+        if (rows[i].flag) {
+            ASP_TRY(asp_json_bool(r->cx, where, o, rows[i].key, &set, &set));
+            v = set;
+        } else
+            ASP_TRY(asp_json_f64(r->cx, where, o, rows[i].key, &rows[i].only, &v));
+        if (v >= rows[i].only && v <= rows[i].only) continue;
+        if (rows[i].flag)
+            return asp_fail(r->cx, ASP_ERR_UNSUPPORTED, "%s: \"%s\" is %s; only %s is built", where,
+                            rows[i].key, set ? "true" : "false", set ? "false" : "true");
+        return asp_fail(r->cx, ASP_ERR_UNSUPPORTED, "%s: \"%s\" is %g; only %g is built", where,
+                        rows[i].key, v, rows[i].only);
     }
     return ASP_OK;
 }
 
-static asp_status check_family(const reader *r)
+static asp_status read_activation(const reader *r)
 {
-    static const char *const biases[] = {"attention_bias", "mlp_bias"};
-    const char *act;
-    ASP_TRY(check_architecture(r));
-    ASP_TRY(asp_json_str(r->cx, r->path, r->o, "hidden_act", "silu", &act));
-    if (strcmp(act, "silu") != 0)
-        return refuse(r, "hidden_act", act, "only silu is known for llama");
-    for (size_t i = 0; i < ASP_COUNT_OF(biases); i++) {
-        bool bias, none = false;
-        ASP_TRY(asp_json_bool(r->cx, r->path, r->o, biases[i], &none, &bias));
-        if (bias)
-            return asp_fail(r->cx, ASP_ERR_UNSUPPORTED,
-                            "%s: \"%s\" is true; projections with a bias are not built", r->path,
-                            biases[i]);
+    const asp_hf_act_key *k = asp_hf_act_keys;
+    const char *name;
+    while (!(k->families >> r->c->family & 1)) k++;
+    ASP_TRY(asp_json_str(r->cx, r->path, r->o, k->key, k->standard, &name));
+    for (const asp_hf_act_name *a = asp_hf_act_names; a->name; a++) {
+        if (strcmp(a->name, name) != 0) continue;
+        r->c->act = a->act;
+        return ASP_OK;
     }
-    if (member(r->o, "quantization_config"))
-        return asp_fail(r->cx, ASP_ERR_UNSUPPORTED,
-                        "%s: \"quantization_config\" is given; only f32, f64, bf16 and f16 weights "
-                        "can be trained",
-                        r->path);
-    return check_only(r, r->path, r->o);
+    return refuse(r, k->key, name,
+                  "the activations known here are: silu, gelu, gelu_pytorch_tanh, gelu_new, relu");
 }
+
+// ---- keys that are a field ---------------------------------------------------------------------
+
+static asp_status read_number(const reader *r, const asp_hf_key *k, bool none)
+{
+    int64_t v = 0;
+    if (!none)
+        ASP_TRY(asp_json_i64(r->cx, r->path, r->o, k->key, k->number < 0 ? NULL : &k->number, &v));
+    if (v > k->most || v < (member(r->o, k->key) ? 1 : 0))
+        return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"%s\" is %lld; 1 to %lld are possible", r->path,
+                        k->key, (long long)v, (long long)k->most);
+    memcpy((char *)r->c + k->offset, &v, sizeof v);
+    return ASP_OK;
+}
+
+static asp_status read_real(const reader *r, const asp_hf_key *k, bool none)
+{
+    double v = 0;
+    if (!none) {
+        ASP_TRY(asp_json_f64(r->cx, r->path, r->o, k->key, &k->real, &v));
+        if (v < k->from || v > k->to || (k->open && v <= k->from))
+            return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"%s\" is %g; it must be %s", r->path,
+                            k->key, v, k->wanted);
+    }
+    memcpy((char *)r->c + k->offset, &v, sizeof v);
+    return ASP_OK;
+}
+
+static asp_status read_flag(const reader *r, const asp_hf_key *k, bool none)
+{
+    bool v = k->real > 0;
+    (void)none;
+    ASP_TRY(asp_json_bool(r->cx, r->path, r->o, k->key, &v, &v));
+    memcpy((char *)r->c + k->offset, &v, sizeof v);
+    return ASP_OK;
+}
+
+static asp_status read_keys(const reader *r)
+{
+    static asp_status (*const read[])(const reader *, const asp_hf_key *, bool) = {
+        [ASP_HF_NUMBER] = read_number, [ASP_HF_REAL] = read_real, [ASP_HF_FLAG] = read_flag};
+    for (const asp_hf_key *k = asp_hf_keys; k->key; k++)
+        if (k->families >> r->c->family & 1)
+            ASP_TRY(
+                read[k->kind](r, k, k->optional && json_is_null(json_object_get(r->o, k->key))));
+    return ASP_OK;
+}
+
+// ---- windows -----------------------------------------------------------------------------------
+
+static void set_windowed(asp_hf_config *c, int64_t layer)
+{
+    c->windowed[layer / 8] |= (uint8_t)(1 << layer % 8);
+}
+
+static asp_status read_layer_types(const reader *r, const json_t *types, const char *missing)
+{
+    asp_hf_config *c = r->c;
+    if (!json_is_array(types) || (int64_t)json_array_size(types) != c->layers)
+        return asp_fail(r->cx, ASP_ERR_INPUT,
+                        "%s: \"layer_types\" must be a list with one string for each of the %lld "
+                        "layers",
+                        r->path, (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        if (type && strcmp(type, "full_attention") == 0) continue;
+        if (!type || strcmp(type, "sliding_attention") != 0)
+            return refuse(r, "layer_types", type ? type : "not a string",
+                          "the layers known here are: full_attention, sliding_attention");
+        if (c->window == 0)
+            return asp_fail(r->cx, ASP_ERR_INPUT,
+                            "%s: \"layer_types\" has sliding_attention, but %s", r->path, missing);
+        set_windowed(c, i);
+    }
+    return ASP_OK;
+}
+
+// Fills in windowed; window is 0 when no layer has one.
+static asp_status read_windows(const reader *r)
+{
+    asp_hf_config *c = r->c;
+    const asp_hf_windows kind = asp_hf_families[c->family].windows;
+    const json_t *types = kind == ASP_HF_WINDOWS_ALL ? NULL : member(r->o, "layer_types");
+    const char *missing = "\"sliding_window\" is null";
+    int64_t from = 28;
+    bool use = kind != ASP_HF_WINDOWS_LATE;
+    if (kind == ASP_HF_WINDOWS_NONE) return ASP_OK;
+    if (kind == ASP_HF_WINDOWS_LATE) {
+        ASP_TRY(asp_json_bool(r->cx, r->path, r->o, "use_sliding_window", &use, &use));
+        ASP_TRY(asp_json_i64(r->cx, r->path, r->o, "max_window_layers", &from, &from));
+        if (!use) missing = "\"use_sliding_window\" is false";
+    }
+    if (from < 0)
+        return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"max_window_layers\" is %lld; it is 0 or more",
+                        r->path, (long long)from);
+    if (!use) c->window = 0;
+    if (types)
+        ASP_TRY(read_layer_types(r, types, missing));
+    else
+        for (int64_t i = 0; c->window && i < c->layers; i++)
+            if (kind == ASP_HF_WINDOWS_ALL || (kind == ASP_HF_WINDOWS_LATE && i >= from) ||
+                (kind == ASP_HF_WINDOWS_EVEN && i % 2 == 0))
+                set_windowed(c, i);
+    bool any = false;
+    for (int64_t i = 0; i < c->layers; i++) any = any || asp_hf_is_windowed(c, i);
+    if (!any) c->window = 0;
+    return ASP_OK;
+}
+
+// ---- rotary positions --------------------------------------------------------------------------
 
 static asp_status read_llama3(const reader *r, const char *where, const json_t *s)
 {
@@ -149,6 +252,9 @@ static asp_status read_scaling(const reader *r)
     ASP_TRY(asp_json_str(r->cx, where, s, type_key, "default", &type));
     double theta = r->c->rope_theta;
     ASP_TRY(asp_json_f64(r->cx, where, s, "rope_theta", &theta, &r->c->rope_theta));
+    if (r->c->rope_theta <= 1)
+        return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"rope_theta\" is %g; it must be above 1", where,
+                        r->c->rope_theta);
     ASP_TRY(check_only(r, where, s));
     if (strcmp(type, "default") == 0) return ASP_OK;
     if (strcmp(type, "llama3") == 0) return read_llama3(r, where, s);
@@ -157,40 +263,20 @@ static asp_status read_scaling(const reader *r)
                     where, type_key, type);
 }
 
-static asp_status check_real(const reader *r, const char *key, double v, bool fine,
-                             const char *wanted)
-{
-    if (fine) return ASP_OK;
-    return asp_fail(r->cx, ASP_ERR_INPUT, "%s: \"%s\" is %g; it must be %s", r->path, key, v,
-                    wanted);
-}
+// ---- the whole ---------------------------------------------------------------------------------
 
-static asp_status read_reals(const reader *r)
-{
-    asp_hf_config *c = r->c;
-    const double theta = 10000, eps = 1e-6, range = 0.02;
-    const bool untied = false;
-    ASP_TRY(asp_json_f64(r->cx, r->path, r->o, "rope_theta", &theta, &c->rope_theta));
-    ASP_TRY(asp_json_f64(r->cx, r->path, r->o, "rms_norm_eps", &eps, &c->rms_eps));
-    ASP_TRY(asp_json_f64(r->cx, r->path, r->o, "initializer_range", &range, &c->initializer_range));
-    ASP_TRY(asp_json_bool(r->cx, r->path, r->o, "tie_word_embeddings", &untied, &c->tied));
-    ASP_TRY(read_scaling(r));
-    ASP_TRY(check_real(r, "rope_theta", c->rope_theta, c->rope_theta > 1, "above 1"));
-    ASP_TRY(check_real(r, "rms_norm_eps", c->rms_eps, c->rms_eps > 0 && c->rms_eps < 1,
-                       "between 0 and 1"));
-    return check_real(r, "initializer_range", c->initializer_range,
-                      c->initializer_range >= 0 && c->initializer_range <= 100, "0 to 100");
-}
-
+// Fills in what follows from other keys.
 static asp_status finish(const reader *r)
 {
     asp_hf_config *c = r->c;
+    const bool rotary = asp_hf_is(c, ASP_HF_IS_rotary);
+    if (c->intermediate == 0) c->intermediate = 4 * c->hidden;
     if (c->kv_heads == 0) c->kv_heads = c->heads;
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
-        return asp_fail(
-            r->cx, ASP_ERR_INPUT,
-            "%s: hidden_size %lld is not a multiple of num_attention_heads %lld; give \"head_dim\"",
-            r->path, (long long)c->hidden, (long long)c->heads);
+        return asp_fail(r->cx, ASP_ERR_INPUT, "%s: %s %lld is not a multiple of %s %lld%s", r->path,
+                        rotary ? "hidden_size" : "n_embd", (long long)c->hidden,
+                        rotary ? "num_attention_heads" : "n_head", (long long)c->heads,
+                        rotary ? "; give \"head_dim\"" : "");
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     if (c->heads % c->kv_heads != 0)
         return asp_fail(r->cx, ASP_ERR_INPUT,
@@ -202,7 +288,7 @@ static asp_status finish(const reader *r)
                         "%s: hidden_size / num_attention_heads makes heads of %lld; 65536 are "
                         "possible: give \"head_dim\" or more heads",
                         r->path, (long long)c->head_dim);
-    if (c->head_dim % 2 != 0)
+    if (rotary && c->head_dim % 2 != 0)
         return asp_fail(r->cx, ASP_ERR_INPUT,
                         "%s: head_dim %lld is odd; rotary positions turn pairs", r->path,
                         (long long)c->head_dim);
@@ -212,11 +298,7 @@ static asp_status finish(const reader *r)
 // Sums over the model, of bytes and of their multiples in training, stay inside 63 bits.
 static asp_status check_total(const reader *r)
 {
-    const asp_hf_config *c = r->c;
-    double hidden = (double)c->hidden, q = (double)c->heads * (double)c->head_dim,
-           kv = (double)c->kv_heads * (double)c->head_dim, inter = (double)c->intermediate;
-    double total = (double)c->vocab * hidden * (c->tied ? 1 : 2) +
-                   (double)c->layers * hidden * (2 * q + 2 * kv + 3 * inter + 2);
+    double total = asp_hf_count_parameters(r->c);
     if (total <= 0x1p50) return ASP_OK;
     return asp_fail(r->cx, ASP_ERR_INPUT,
                     "%s: these sizes make a model of %.3g parameters; at most %.3g are possible",
@@ -225,9 +307,17 @@ static asp_status check_total(const reader *r)
 
 static asp_status read_all(const reader *r)
 {
-    ASP_TRY(check_family(r));
-    ASP_TRY(read_numbers(r));
-    ASP_TRY(read_reals(r));
+    ASP_TRY(read_family(r));
+    ASP_TRY(read_activation(r));
+    if (member(r->o, "quantization_config"))
+        return asp_fail(r->cx, ASP_ERR_UNSUPPORTED,
+                        "%s: \"quantization_config\" is given; only f32, f64, bf16 and f16 weights "
+                        "can be trained",
+                        r->path);
+    ASP_TRY(check_only(r, r->path, r->o));
+    ASP_TRY(read_keys(r));
+    ASP_TRY(read_windows(r));
+    if (asp_hf_is(r->c, ASP_HF_IS_rotary)) ASP_TRY(read_scaling(r));
     ASP_TRY(finish(r));
     return check_total(r);
 }

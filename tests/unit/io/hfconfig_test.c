@@ -48,7 +48,7 @@ static void defaults(void **state)
     assert_int_equal(c.head_dim, 16);
     assert_int_equal(c.intermediate, 176);
     assert_int_equal(c.max_positions, 2048);
-    assert_true(c.rope_theta == 10000 && c.rms_eps == 1e-6 && c.initializer_range == 0.02);
+    assert_true(c.rope_theta == 10000 && c.norm_eps == 1e-6 && c.initializer_range == 0.02);
     assert_false(c.tied || c.rope_llama3);
 }
 
@@ -72,7 +72,7 @@ static void llama_31_8b(void **state)
     assert_int_equal(c.kv_heads, 8);
     assert_int_equal(c.head_dim, 128);
     assert_int_equal(c.max_positions, 131072);
-    assert_true(c.rope_theta == 500000 && c.rms_eps == 1e-5);
+    assert_true(c.rope_theta == 500000 && c.norm_eps == 1e-5);
     assert_true(c.rope_llama3 && c.rope_factor == 8 && c.rope_low == 1 && c.rope_high == 4);
     assert_int_equal(c.rope_original, 8192);
     int64_t params = 0;
@@ -130,16 +130,17 @@ static void refusals(void **state)
         asp_status status;
         const char *keys, *words;
     } rows[] = {
-        {ASP_ERR_UNSUPPORTED, "\"architectures\": [\"MistralForCausalLM\"],",
-         "\"architectures\" is \"MistralForCausalLM\"; the architectures known here are: llama"},
+        {ASP_ERR_UNSUPPORTED, "\"architectures\": [\"LlamaForTokenClassification\"],",
+         "\"architectures\" is \"LlamaForTokenClassification\"; the architectures known here are: llama"},
         {ASP_ERR_INPUT, "\"architectures\": \"LlamaForCausalLM\",", "must be a list of strings"},
         {ASP_ERR_INPUT, "\"architectures\": [3],", "must be a list of strings"},
-        {ASP_ERR_UNSUPPORTED, "\"hidden_act\": \"gelu\",", "\"hidden_act\" is \"gelu\"; only silu"},
+        {ASP_ERR_UNSUPPORTED, "\"hidden_act\": \"swish2\",",
+         "\"hidden_act\" is \"swish2\"; the activations known here are: silu, gelu,"},
         {ASP_ERR_INPUT, "\"hidden_act\": 1,", "\"hidden_act\" must be a string"},
-        {ASP_ERR_UNSUPPORTED, "\"attention_bias\": true,", "\"attention_bias\" is true"},
-        {ASP_ERR_UNSUPPORTED, "\"mlp_bias\": true,", "\"mlp_bias\" is true"},
+        {ASP_ERR_INPUT, "\"attention_bias\": 1,", "\"attention_bias\" must be true or false"},
         {ASP_ERR_INPUT, "\"mlp_bias\": 0,", "\"mlp_bias\" must be true or false"},
-        {ASP_ERR_UNSUPPORTED, "\"attention_dropout\": 0.1,", "\"attention_dropout\" is 0.1"},
+        {ASP_ERR_INPUT, "\"attention_dropout\": 1,",
+         "\"attention_dropout\" is 1; it must be 0 or more and below 1"},
         {ASP_ERR_UNSUPPORTED, "\"partial_rotary_factor\": 0.5,", "only 1 is built"},
         {ASP_ERR_UNSUPPORTED, "\"quantization_config\": {},", "\"quantization_config\" is given"},
         {ASP_ERR_INPUT, "\"num_key_value_heads\": 3,",
@@ -295,9 +296,17 @@ static void files(void **state)
 
 static void assert_same(const asp_hf_config *x, const asp_hf_config *y)
 {
-    assert_memory_equal(x, y, offsetof(asp_hf_config, rope_theta));
-    assert_true(x->rope_theta == y->rope_theta && x->rms_eps == y->rms_eps);
-    assert_true(x->initializer_range == y->initializer_range && x->tied == y->tied);
+    assert_true(x->family == y->family && x->act == y->act);
+#define NUMBER(families, key, field, standard, max) assert_int_equal(x->field, y->field);
+#define OPTIONAL NUMBER
+#include "io/hfconfig.def"
+#define REAL(families, key, field, standard, from, open, to, wanted) \
+    assert_true(x->field == y->field);
+#define OPTIONAL_REAL REAL
+#include "io/hfconfig.def"
+#define FLAG(families, key, field, standard) assert_true(x->field == y->field);
+#include "io/hfconfig.def"
+    assert_memory_equal(x->windowed, y->windowed, sizeof x->windowed);
     assert_true(x->rope_llama3 == y->rope_llama3 && x->rope_factor == y->rope_factor);
     assert_true(x->rope_low == y->rope_low && x->rope_high == y->rope_high);
     assert_int_equal(x->rope_original, y->rope_original);
@@ -352,21 +361,21 @@ static void tensors(void **state)
     assert_int_equal(parse_with("\"head_dim\": 10, \"num_key_value_heads\": 2,", &c), ASP_OK);
     assert_true(asp_hf_tensor_at(&c, 0, &t));
     assert_string_equal(t.name, "model.embed_tokens.weight");
-    assert_true(t.rank == 2 && t.dim[0] == 256 && t.dim[1] == 64 && !t.norm);
+    assert_true(t.rank == 2 && t.dim[0] == 256 && t.dim[1] == 64 && strcmp(t.init, "normal") == 0);
     for (int64_t i = 0; i < 18; i++) {
         assert_true(asp_hf_tensor_at(&c, 1 + i, &t));
         snprintf(name, sizeof name, "model.layers.%d.%s.weight", i < 9 ? 0 : 1, layer[i % 9].name);
         assert_string_equal(t.name, name);
         assert_int_equal(t.rank, layer[i % 9].rank);
         assert_memory_equal(t.dim, layer[i % 9].dim, sizeof t.dim);
-        assert_int_equal(t.norm, t.rank == 1);
+        assert_string_equal(t.init, t.rank == 1 ? "ones" : "normal");
     }
     assert_true(asp_hf_tensor_at(&c, 19, &t));
     assert_string_equal(t.name, "model.norm.weight");
-    assert_true(t.rank == 1 && t.dim[0] == 64 && t.norm);
+    assert_true(t.rank == 1 && t.dim[0] == 64 && strcmp(t.init, "ones") == 0);
     assert_true(asp_hf_tensor_at(&c, 20, &t));
     assert_string_equal(t.name, "lm_head.weight");
-    assert_true(t.rank == 2 && t.dim[0] == 256 && t.dim[1] == 64 && !t.norm);
+    assert_true(t.rank == 2 && t.dim[0] == 256 && t.dim[1] == 64 && strcmp(t.init, "normal") == 0);
     assert_false(asp_hf_tensor_at(&c, 21, &t) || asp_hf_tensor_at(&c, -1, &t));
     c.tied = true;
     assert_true(asp_hf_tensor_at(&c, 19, &t));

@@ -18,7 +18,7 @@ static const asp_hf_config config = {.vocab = 32,
                                      .head_dim = 4,
                                      .intermediate = 24,
                                      .rope_theta = 1e4,
-                                     .rms_eps = 1e-5,
+                                     .norm_eps = 1e-5,
                                      .initializer_range = 0.02};
 
 // Bytes in use, where that is known: small blocks stay in caches of the C library.
@@ -44,7 +44,7 @@ static asp_status compile(asp_ctx *cx, void *arg)
                              .ac = "sac",
                              .backend = ASP_COMM_thread,
                              .optimizer = true};
-    ASP_TRY(asp_front_llama(cx, &config, ASP_F32, &module));
+    ASP_TRY(asp_front_hf(cx, &config, ASP_F32, &module));
     asp_status s = asp_compile_joint(cx, module, &o, NULL, &joint);
     asp_graph_destroy(module);
     ASP_TRY(s);

@@ -143,7 +143,7 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                        .head_dim = t->hidden / t->heads,
                        .intermediate = t->ffn,
                        .rope_theta = 100,
-                       .rms_eps = 1e-5,
+                       .norm_eps = 1e-5,
                        .initializer_range = 0.02,
                        .tied = t->tied};
     asp_compile_options o = {.ranks = t->ranks,
@@ -155,7 +155,7 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                              .backend = ASP_COMM_thread,
                              .skip_sp = t->skip_sp};
     asp_graph *g;
-    ASP_TRY(asp_front_llama(cx, &c, t->dtype, &g));
+    ASP_TRY(asp_front_hf(cx, &c, t->dtype, &g));
     asp_status s =
         t->unfused ? compile_unfused(cx, g, &o, &j->plan) : asp_compile(cx, g, &o, NULL, &j->plan);
     asp_graph_destroy(g);
