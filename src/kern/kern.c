@@ -4,6 +4,7 @@
 #include "kern/kern.h"
 #include "kern/gemm.h"
 #include "kern/kern_int.h"
+#include "kern/sequence.h"
 
 // ---- tables ------------------------------------------------------------------------------------
 
@@ -66,6 +67,21 @@ const asp_kern_row *asp_kern_choose(asp_op op, asp_dtype dtype)
     return asp_kern_choose_at(op, dtype, asp_isa_best());
 }
 
+// A halo comes from the rank beside alone: every rank that has a neighbour behind holds it whole.
+static asp_status check_halo(asp_ctx *cx, const asp_kcall *k)
+{
+    const asp_rows_map_attr *a = k->attr;
+    for (int64_t r = 0; r + 1 < a->ranks; r++) {
+        if (strcmp(a->map, "last") != 0 || asp_rows_part(k, r).n >= a->count) continue;
+        return asp_fail(cx, ASP_ERR_UNSUPPORTED,
+                        "%lld tokens over %lld ranks: rank %lld holds %lld of the %lld that its "
+                        "neighbour wants; use fewer ranks or a longer sequence",
+                        (long long)k->sizes[1], (long long)a->ranks, (long long)r,
+                        (long long)asp_rows_part(k, r).n, (long long)a->count);
+    }
+    return ASP_OK;
+}
+
 // What type inference could not see while sizes were symbols.
 static asp_status check_sizes(asp_ctx *cx, asp_op op, const asp_kcall *k)
 {
@@ -80,6 +96,7 @@ static asp_status check_sizes(asp_ctx *cx, asp_op op, const asp_kcall *k)
         return asp_fail(cx, ASP_ERR_SHAPE,
                         "%lld elements before and %lld behind; none may be negative",
                         (long long)k->sizes[0], (long long)k->sizes[1]);
+    if (op == ASP_OP_move_rows) return check_halo(cx, k);
     if (op == ASP_OP_topk) {
         const asp_topk_attr *a = k->attr;
         if (a->k > k->in[0].dim[a->dim])

@@ -3,6 +3,7 @@
 // claimed in chunks.  Neighbours: kern.def (rows), ref/shape.c, ref/embedding.c (oracles).
 // SPDX-License-Identifier: Apache-2.0
 #include "kern/move.h"
+#include "kern/sequence.h"
 
 // ---- permute -----------------------------------------------------------------------------------
 
@@ -175,6 +176,25 @@ void asp_mask_tail_fast(const asp_kcall *k, asp_worker *w)
             char *row = to + (size_t)i * all;
             if (from != to) memcpy(row, from + (size_t)i * all, kept);
             memset(row + kept, 0, all - kept);
+        }
+}
+
+void asp_move_rows_fast(const asp_kcall *k, asp_worker *w)
+{
+    const asp_rows_map_attr *a = k->attr;
+    const asp_tensor *x = &k->in[0], *y = &k->out[0];
+    const asp_row_window m = asp_row_window_of(k);
+    const size_t row = (size_t)asp_dim_product(y, a->dim + 1, y->rank) * asp_element_bytes(y);
+    const size_t all = (size_t)y->dim[a->dim] * row, kept = (size_t)m.n * row;
+    const char *from = x->data;
+    char *to = y->data;
+    for (int64_t i, end; asp_claim(w, asp_dim_product(y, 0, a->dim), asp_runs_per_chunk(all), &i, &end);)
+        for (; i < end; i++) {
+            char *at = to + (size_t)i * all;
+            memset(at, 0, all);
+            if (kept)
+                memcpy(at + (size_t)m.to * row,
+                       from + (size_t)(i * x->dim[a->dim] + m.from) * row, kept);
         }
 }
 

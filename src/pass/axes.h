@@ -6,6 +6,8 @@
 
 #include "op/rule.h"
 
+#define ASP_NO_OP ASP_OP_input // where an op is asked for and there is none
+
 typedef struct asp_atom {
     asp_size size;
     uint32_t parent;       // union-find: the atom this one turned out to be; 0 = a root
@@ -55,6 +57,9 @@ bool asp_axes_gathers(const asp_axes *x, asp_node n, uint32_t i);
 bool asp_axes_runs_whole(const asp_axes *x, asp_node n);
 // x[:, :n] along the tokens: each rank has its part already.
 bool asp_axes_shortens(const asp_axes *x, asp_node n);
+// The op that does n's work on a split sequence; ASP_NO_OP: none.  dim is the token dim of its
+// first operand; out_rows the rows of it that travel.
+asp_op asp_axes_algorithm(const asp_axes *x, asp_node n, uint32_t *out_dim, int64_t *out_rows);
 // The size by which a token atom is split.
 asp_size asp_axes_base_size(const asp_axes *x, uint32_t atom);
 

@@ -4,6 +4,9 @@
 //   %2 = view %1 {shape = [B, S, 4, 8]}     ->   %2 = view %x {shape = [B, S, 4, 8]}
 //   %3 = cast %2 {to = f32}  (f32 already)       (readers of %3 read %2)
 //
+//   %1 = pad %x {dim = 1, left = 3}
+//   %2 = slice %1 {dim = 1, end = S}       ->   %2 = shift %x {by = -3, fill = 0, dim = 1}
+//
 //   %m = mean %x {dims = [1]}              ->   %1 = sum %x {dims = [1]}
 //                                               %2 = size_value {size = S}
 //                                               %m = div %1, %2
@@ -58,6 +61,32 @@ static bool join_with_operand(asp_graph *g, asp_node n)
     return true;
 }
 
+// A window as long as what was padded, moved: a shift.
+static bool is_shift(asp_graph *g, const asp_node_info *info, asp_shift_attr *out_shift)
+{
+    if (info->op != ASP_OP_slice) return false;
+    const asp_node_info *under = asp_val_node(g, info->in[0]);
+    if (under->op != ASP_OP_pad) return false;
+    const asp_range_attr *r = info->attr;
+    const asp_pad_attr *p = under->attr;
+    int64_t by;
+    if (p->dim != r->dim || p->value != 0 ||
+        !asp_size_is_num(g, asp_size_sub(g, r->start, p->left), &by) ||
+        !asp_type_equal(asp_val_type(g, under->in[0]), asp_val_type(g, info->first)))
+        return false;
+    *out_shift = (asp_shift_attr){.by = by, .fill = 0, .dim = p->dim};
+    return true;
+}
+
+static asp_status shift_instead(asp_graph *g, asp_node n, const asp_shift_attr *a, asp_val *map)
+{
+    const asp_node_info *info = asp_node_at(g, n);
+    asp_builder b = {.g = g, .before = n, .loc = info->loc};
+    asp_val x = asp_val_node(g, info->in[0])->in[0], old = info->first;
+    map[old.i] = ASP_B1(&b, shift, a, x);
+    return b.status;
+}
+
 asp_status asp_pass_canonicalise(asp_pass *px, asp_graph *g)
 {
     if (px->options->ranks == 1) return ASP_OK;
@@ -71,6 +100,12 @@ asp_status asp_pass_canonicalise(asp_pass *px, asp_graph *g)
         if (asp_op_has(info->op, ASP_EARLY)) {
             ASP_TRY(asp_lower_node(px, g, n, map));
             asp_graph_remove(g, n);
+            continue;
+        }
+        asp_shift_attr shift;
+        if (is_shift(g, info, &shift)) {
+            ASP_TRY(shift_instead(g, n, &shift, map));
+            px->changes++;
             continue;
         }
         px->changes += join_with_operand(g, n);

@@ -374,6 +374,32 @@ static asp_status check_shorten(checker *k, asp_node n)
     return ASP_OK;
 }
 
+// An op with an algorithm of its own: its first operand, and what is scanned, are parts of one
+// sequence; the others are whole, and the result is such a part, or (select) whole.
+static asp_status check_sequence_op(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_seq_attr *a = info->attr;
+    const asp_part_attr part = {.dim = a->dim, .of = a->of, .length = a->length};
+    uint32_t parts = info->op == ASP_OP_seq_scan ? 2 : 1;
+    ASP_TRY(check_ranks(k, n, a->ranks));
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const layout *l = &k->of[info->in[i].i];
+        bool right = i < parts ? has_parts(k, l, &part) && asp_size_equal(l->length, a->length)
+                               : !l->split && !l->partial;
+        if (!right)
+            return wrong(k, n, "operand %u is %s", i,
+                         i < parts ? "no part of the sequence it says" : "not whole");
+    }
+    if (info->op != ASP_OP_seq_select)
+        k->of[info->first.i] = (layout){.split = true,
+                                        .dim = (uint32_t)a->dim,
+                                        .before = k->one,
+                                        .whole = a->of,
+                                        .length = a->length};
+    return ASP_OK;
+}
+
 static asp_status check_mask(checker *k, asp_node n)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
@@ -474,6 +500,9 @@ static asp_status check_node(checker *k, asp_node n)
         ASP_TRY(check_slice(k, n));
     else if (op == ASP_OP_shard_pad)
         ASP_TRY(check_pad(k, n));
+    else if (op == ASP_OP_seq_shift || op == ASP_OP_seq_conv1d || op == ASP_OP_seq_cumsum ||
+             op == ASP_OP_seq_scan || op == ASP_OP_seq_select)
+        ASP_TRY(check_sequence_op(k, n));
     else if (op == ASP_OP_shorten)
         ASP_TRY(check_shorten(k, n));
     else if (op == ASP_OP_mask_tail)

@@ -154,6 +154,19 @@ static bool has_clash(const asp_placement *p, asp_atoms list)
     return false;
 }
 
+// Rows of one operand that every rank shows all others; -1: the op has no algorithm for a split
+// sequence, or a rank has fewer rows than its neighbour wants.
+static int64_t algorithm_price(const asp_placement *p, asp_node n)
+{
+    uint32_t dim;
+    int64_t rows;
+    if (asp_axes_algorithm(&p->axes, n, &dim, &rows) == ASP_NO_OP) return -1;
+    asp_val v = asp_node_at(p->g, n)->in[0];
+    int64_t length = nominal(p, asp_val_type(p->g, v)->dim[dim]);
+    if (rows > length / p->ranks) return -1;
+    return 2 * p->ranks * rows * (twice_with_grad(p, v, value_bytes(p, v)) / length) + 1;
+}
+
 static bool is_read(const asp_placement *p, asp_node n, uint8_t letter)
 {
     for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_in; i++)
@@ -181,6 +194,8 @@ static int64_t sequence_price(const asp_placement *p, asp_node n)
     }
     if (letters == 0) return gather_price(p, n);
     if (info->op == ASP_OP_sdpa) return whole_attention_price(p, n);
+    int64_t halo = algorithm_price(p, n);
+    if (letters == 1 && halo >= 0) return halo;
     if (letters > 1 || slices_parameter(p, n, token)) return ASP_FLOW_INF;
     if (a->rule.letter[token].kind == ASP_LETTER_SUM) return sum_price(p, n, token);
     return gather_price(p, n);

@@ -167,6 +167,27 @@ static asp_status set_results(asp_sharder *s, asp_node n, const asp_chain *state
     return ASP_OK;
 }
 
+// The op that does n's work on a split sequence, where every rank has rows enough for its
+// neighbours; ASP_NO_OP: none.
+static asp_op sequence_op(const asp_sharder *s, asp_node n, uint32_t *out_dim, int64_t *out_rows)
+{
+    asp_op op = asp_axes_algorithm(&s->x, n, out_dim, out_rows);
+    int64_t tokens;
+    if (op == ASP_NO_OP) return op;
+    asp_size size = asp_whole_size(s, s->x.dims[asp_node_at(s->g, n)->in[0].i][*out_dim]);
+    bool known = asp_size_eval(s->g, size, &s->px->options->env, &tokens) == ASP_OK;
+    return known && *out_rows > tokens / s->ranks ? ASP_NO_OP : op;
+}
+
+static asp_status run_split(asp_sharder *s, asp_node n, asp_op op, uint32_t dim)
+{
+    asp_val v = asp_node_at(s->g, n)->first;
+    s->state[v.i] = NULL;
+    ASP_TRY(asp_run_split(s, n, op, dim, &s->map[v.i]));
+    ASP_PUSH(s->px->scratch, &s->replaced, n);
+    return ASP_OK;
+}
+
 static asp_status visit(asp_sharder *s, asp_node n)
 {
     const asp_chain *state;
@@ -178,16 +199,22 @@ static asp_status visit(asp_sharder *s, asp_node n)
     s->b.before = n;
     s->b.loc = "";
     bool at_sequence = !exchange && state == NULL;
-    const asp_chain *run = at_sequence && asp_axes_runs_whole(&s->x, n) ? &asp_state_whole : state;
+    uint32_t dim = 0;
+    int64_t rows;
+    asp_op split = at_sequence ? sequence_op(s, n, &dim, &rows) : ASP_NO_OP;
+    bool whole = at_sequence && split == ASP_NO_OP && asp_axes_runs_whole(&s->x, n);
+    const asp_chain *run = whole ? &asp_state_whole : state;
     for (uint32_t i = 0; i < asp_node_at(s->g, n)->n_in; i++) {
         asp_val v = asp_node_at(s->g, n)->in[i], x = s->map[v.i].i ? s->map[v.i] : v;
         if (s->x.replicable[v.i]) {
             ASP_TRY(asp_align_replicable(s, n, i, run));
             continue;
         }
-        if (at_sequence && asp_axes_gathers(&s->x, n, i)) ASP_TRY(asp_gather_tokens(s, v, x, &x));
+        if (at_sequence && split == ASP_NO_OP && asp_axes_gathers(&s->x, n, i))
+            ASP_TRY(asp_gather_tokens(s, v, x, &x));
         if (x.i != v.i) asp_graph_set_input(s->g, n, i, x);
     }
+    if (split != ASP_NO_OP) return run_split(s, n, split, dim);
     if (run == &asp_state_whole) return keep_parts(s, n);
     if (at_sequence && asp_axes_shortens(&s->x, n)) return shorten(s, n);
     if (!exchange) ASP_TRY(asp_mask_sums(s, n, state));

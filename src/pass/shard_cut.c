@@ -305,6 +305,39 @@ asp_status asp_shorten_tokens(asp_sharder *s, asp_val v, uint32_t dim, asp_val x
     return s->b.status;
 }
 
+// ---- ops with an algorithm for a split sequence
+// --------------------------------------------------
+
+static asp_seq_attr sequence_attr(const asp_sharder *s, asp_node n, uint32_t dim)
+{
+    const asp_node_info *info = asp_node_at(s->g, n);
+    asp_cut p = no_cut(s, dim);
+    extend(s, &p, s->x.dims[info->in[0].i][dim], NULL);
+    asp_seq_attr a = {
+        .dim = dim, .ranks = s->ranks, .of = p.of, .length = p.split, .dilation = 1, .groups = 1};
+    if (info->op == ASP_OP_shift) a.by = ((const asp_shift_attr *)info->attr)->by;
+    if (info->op == ASP_OP_select) a.at = ((const asp_select_attr *)info->attr)->at;
+    if (info->op == ASP_OP_conv1d) {
+        const asp_conv_attr *c = info->attr;
+        a.dilation = c->dilation;
+        a.groups = c->groups;
+        a.left = c->left;
+    }
+    return a;
+}
+
+asp_status asp_run_split(asp_sharder *s, asp_node n, asp_op op, uint32_t dim, asp_val *out_x)
+{
+    const asp_node_info *info = asp_node_at(s->g, n);
+    asp_seq_attr a = sequence_attr(s, n, dim);
+    asp_val in[ASP_MAX_OPERANDS];
+    uint32_t n_in = info->n_in;
+    s->b.loc = info->loc;
+    memcpy(in, info->in, n_in * sizeof in[0]);
+    *out_x = asp_build(&s->b, op, &a, n_in, in);
+    return s->b.status;
+}
+
 // ---- random numbers
 // ------------------------------------------------------------------------------
 
