@@ -83,6 +83,19 @@ static const sample sample_bmm = {
 static const sample sample_matmul = {P("a", "2, 1, 3, 5")
                                          P("b", "4, 5, 2") "%y : f64[2, 4, 3, 2] = matmul %a, %b\n",
                                      "2, 4, 3, 2", "0, 1, 2, 3"};
+// Three operands: batch b and h, then a product with a matrix whose result comes first.
+static const sample sample_einsum = {P("q", "2, 3, 2, 2") P("k", "2, 4, 2, 2")
+                                         P("w", "3, 4") "%y : f64[3, 2, 2, 3] = einsum %q, %k, "
+                                                        "%w {equation = \"bqhd,bkhd,ok->obhq\"}\n",
+                                     "3, 2, 2, 3", "0, 1, 2, 3"};
+static const sample sample_group_norm = {
+    P("x", "2, 4, 3") P("w", "4")
+        P("b", "4") "%y : f64[2, 4, 3] = group_norm %x, %w, %b {groups = 2}\n",
+    "2, 4, 3", "0, 1, 2"};
+static const sample sample_batch_norm = {
+    P("x", "2, 3, 4") P("w", "3") P("b", "3") "%y, %m, %v : f64[2, 3, 4], f64[3], f64[3] = "
+                                              "batch_norm %x, %w, %b\n",
+    "2, 3, 4", "0, 1, 2"};
 static const sample sample_layer_norm = {
     P("x", "2, 3, 5") P("w", "5") P("b", "5") "%y : f64[2, 3, 5] = layer_norm %x, %w, %b\n",
     "2, 3, 5", "0, 1, 2"};
