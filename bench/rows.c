@@ -208,7 +208,7 @@ static void bench_kernels(bench *b)
     k.out[0] = TENSOR(ASP_F32, 1, HEADS, ROWS, WIDTH);
     bench_kernel(b, ASP_OP_rotary, &k, (int64_t)8 * N);
 
-    const asp_labels_attr labels = {.ignore = -100};
+    const asp_nll_attr labels = {.ignore = -100};
     k = (asp_kcall){.attr = &labels, .n_in = 2, .n_out = 2};
     k.in[0] = TENSOR(ASP_F32, ROWS, VOCAB);
     k.in[1] = TENSOR(ASP_I64, ROWS);

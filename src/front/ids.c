@@ -16,7 +16,10 @@ static const struct {
                  {ASP_OP_scatter, 1, 0, BY_ATTRIBUTE, false},
                  {ASP_OP_index_select, 1, 0, BY_ATTRIBUTE, false},
                  {ASP_OP_cross_entropy, 1, 0, -1, true},
-                 {ASP_OP_nll, 1, 0, -1, true}};
+                 {ASP_OP_nll_loss, 1, 0, -1, true},
+                 {ASP_OP_nll, 1, 0, -1, true},
+                 {ASP_OP_pick, 1, 0, -1, true},
+                 {ASP_OP_label_weights, 0, 1, 0, true}};
 
 // The operand that only says which elements are taken, and is in the result nowhere; -1: none.
 static int ids_operand(const asp_node_info *info)
@@ -28,8 +31,10 @@ static int ids_operand(const asp_node_info *info)
 
 static int64_t ignored_of(const asp_node_info *info)
 {
-    return info->op == ASP_OP_nll ? ((const asp_labels_attr *)info->attr)->ignore
-                                  : ((const asp_loss_attr *)info->attr)->ignore;
+    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++)
+        if (strcmp(f->name, "ignore") == 0)
+            return *(const int64_t *)(const void *)((const char *)info->attr + f->offset);
+    return 0;
 }
 
 static void narrow(const asp_graph *g, const asp_env *env, const asp_node_info *info,

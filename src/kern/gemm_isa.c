@@ -13,6 +13,7 @@
 #define TILE_ROWS 4
 #endif
 #include "kern/gemm_int.h"
+#include "kern/quad.h"
 #include "kern/tile.h"
 
 #define STRIP (2 * ASP_VF) // columns of a tile
@@ -42,31 +43,6 @@ static void pack_b_rows(float *to, const float *b, int64_t ldb, int64_t kc, int6
         }
 }
 
-// 4 x 4 blocks: columns of four rows become rows.
-typedef float quad __attribute__((vector_size(16)));
-typedef float quad_mem __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t quad_index __attribute__((vector_size(16)));
-#if defined(__clang__)
-#define MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#else
-#define MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (quad_index){i, j, k, l})
-#endif
-
-ASP_INLINE quad quad_load(const float *p) { return *(const quad_mem *)(const void *)p; }
-ASP_INLINE void quad_store(float *p, quad v) { *(quad_mem *)(void *)p = v; }
-
-ASP_INLINE void transpose_4x4(float *to, int64_t ldt, const float *from, int64_t ldf)
-{
-    quad r0 = quad_load(from), r1 = quad_load(from + ldf);
-    quad r2 = quad_load(from + 2 * ldf), r3 = quad_load(from + 3 * ldf);
-    quad a = MIX(r0, r1, 0, 4, 1, 5), b = MIX(r0, r1, 2, 6, 3, 7);
-    quad c = MIX(r2, r3, 0, 4, 1, 5), d = MIX(r2, r3, 2, 6, 3, 7);
-    quad_store(to, MIX(a, c, 0, 1, 4, 5));
-    quad_store(to + ldt, MIX(a, c, 2, 3, 6, 7));
-    quad_store(to + 2 * ldt, MIX(b, d, 0, 1, 4, 5));
-    quad_store(to + 3 * ldt, MIX(b, d, 2, 3, 6, 7));
-}
-
 // B (n, k): columns of a strip are transposed.
 static void pack_b_columns(float *to, const float *b, int64_t ldb, int64_t kc, int64_t n)
 {
@@ -75,7 +51,7 @@ static void pack_b_columns(float *to, const float *b, int64_t ldb, int64_t kc, i
         for (int64_t c = 0; c < whole; c += 4) {
             const float *from = b + (j + c) * ldb;
             for (int64_t p = 0; p < k4; p += 4)
-                transpose_4x4(to + p * STRIP + c, STRIP, from + p, ldb);
+                transpose_4x4(to + p * STRIP + c, STRIP, from + p, ldb, 1.0f);
             for (int64_t p = k4; p < kc; p++)
                 for (int i = 0; i < 4; i++) to[p * STRIP + c + i] = from[i * ldb + p];
         }

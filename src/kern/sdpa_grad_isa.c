@@ -90,16 +90,34 @@ static void load_block(const asp_kcall *k, const asp_sdpa_sizes *z, const scratc
 }
 
 // scores -> p;  dscores (dout v) -> ds = p (scale dout v - delta)
-static void score_grads(const asp_sdpa_sizes *z, const scratch *s, int64_t n)
+static ASP_NOINLINE void score_grads(const asp_sdpa_sizes *z, const scratch *s, int64_t n_q,
+                                     int64_t n, int64_t ahead)
 {
     const asp_vf scale = asp_vf_all(z->scale);
-    for (int64_t c = 0; c < QUERIES; c += ASP_VF) {
+    for (int64_t c = 0; c < n_q; c += ASP_VF) {
         const asp_vf lse = asp_vf_load(s->lse + c), delta = asp_vf_load(s->delta_of + c);
-        for (int64_t j = 0; j < n; j++) {
-            float *score = s->scores + j * QUERIES + c, *dscore = s->dscores + j * QUERIES + c;
+        const int64_t seen = seen_keys(ahead, c, n);
+        float *score = s->scores + c, *dscore = s->dscores + c;
+        int64_t j = 0;
+        for (; j + ABREAST <= seen; j += ABREAST) {
+            asp_vf p[ABREAST];
+            ASP_UNROLL
+            for (int i = 0; i < ABREAST; i++) p[i] = asp_vf_load(score + i * QUERIES) - lse;
+            exp2_each(p, ABREAST);
+            ASP_UNROLL
+            for (int i = 0; i < ABREAST; i++, score += QUERIES, dscore += QUERIES) {
+                asp_vf_store(score, p[i]);
+                asp_vf_store(dscore, p[i] * asp_vf_fma(scale, asp_vf_load(dscore), -delta));
+            }
+        }
+        for (; j < seen; j++, score += QUERIES, dscore += QUERIES) {
             asp_vf p = exp2_of(asp_vf_load(score) - lse);
             asp_vf_store(score, p);
             asp_vf_store(dscore, p * asp_vf_fma(scale, asp_vf_load(dscore), -delta));
+        }
+        for (; j < n; j++, score += QUERIES, dscore += QUERIES) {
+            asp_vf_store(score, (asp_vf){0});
+            asp_vf_store(dscore, (asp_vf){0});
         }
     }
 }
@@ -114,15 +132,16 @@ static void block_grad(const asp_kcall *k, const asp_sdpa_sizes *z, const scratc
     const int64_t end = asp_sdpa_seen(z->causal, c->keys, b.at + b.n - 1);
     for (int64_t j = 0; j < end; j += KEYS) {
         const int64_t n = asp_min(KEYS, end - j);
+        const int64_t ahead = z->causal ? c->keys.at + j - b.at : NOT_CAUSAL;
+        const int64_t columns = asp_round_up(b.n, 2 * ASP_VF);
         const float *keys = c->k + j * z->d, *values = c->v + j * z->e;
-        multiply_rows(n, QUERIES, z->d, keys, z->d, s->queries, QUERIES, s->scores, QUERIES, false);
-        multiply_rows(n, QUERIES, z->e, values, z->e, s->douts, QUERIES, s->dscores, QUERIES,
-                      false);
+        multiply_scores(n, columns, z->d, keys, s->queries, s->scores, ahead);
+        multiply_scores(n, columns, z->e, values, s->douts, s->dscores, ahead);
         if (z->causal) mask_block(s->scores, b.at, c->keys.at + j, n);
-        score_grads(z, s, n);
-        multiply_rows(n, z->e, b.n, s->scores, QUERIES, dout, z->e, c->dv + j * z->e, z->e, true);
-        multiply_rows(n, z->d, b.n, s->dscores, QUERIES, q, z->d, c->dk + j * z->d, z->d, true);
-        multiply_columns(b.n, z->d, n, s->dscores, QUERIES, keys, z->d, dq, z->d, !first || j > 0);
+        score_grads(z, s, b.n, n, ahead);
+        multiply_by_scores(n, b.n, z->e, s->scores, dout, c->dv + j * z->e, ahead);
+        multiply_by_scores(n, b.n, z->d, s->dscores, q, c->dk + j * z->d, ahead);
+        multiply_by_transposed(b.n, n, z->d, s->dscores, keys, dq, ahead, !first || j > 0);
     }
 }
 

@@ -40,7 +40,7 @@ asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k);
 
 // Queries and keys of a block: at most, over the levels; each level's sizes divide
 // ASP_SDPA_KEY_CHUNK.
-#define ASP_SDPA_QUERIES 64
+#define ASP_SDPA_QUERIES 96
 #define ASP_SDPA_LEAST_QUERIES 32
 #define ASP_SDPA_KEYS 128
 #define ASP_SDPA_KEY_CHUNK 384 // keys whose dk and dv one thread computes at a time

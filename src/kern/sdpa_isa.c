@@ -61,19 +61,33 @@ static void move_reference(const asp_sdpa_sizes *z, block *b, int64_t c, asp_vf 
 }
 
 // Scores of n keys become p; sums and references follow.
-static void softmax_block(const asp_sdpa_sizes *z, block *b, int64_t n)
+static ASP_NOINLINE void softmax_block(const asp_sdpa_sizes *z, block *b, int64_t n, int64_t ahead)
 {
-    for (int64_t c = 0; c < QUERIES && c < b->n_q; c += ASP_VF) {
+    for (int64_t c = 0; c < b->n_q; c += ASP_VF) {
         float *s = b->scores + c;
-        asp_vf max = column_max(s, n);
+        const int64_t seen = seen_keys(ahead, c, n);
+        asp_vf max = column_max(s, seen);
         if (any_above(max, asp_vf_load(b->reference + c) + 8.0f)) move_reference(z, b, c, max);
         const asp_vf reference = asp_vf_load(b->reference + c);
         asp_vf sum = asp_vf_load(b->sum + c);
-        for (int64_t j = 0; j < n; j++) {
-            asp_vf p = exp2_of(asp_vf_load(s + j * QUERIES) - reference);
-            asp_vf_store(s + j * QUERIES, p);
+        int64_t j = 0;
+        for (; j + ABREAST <= seen; j += ABREAST, s += ABREAST * QUERIES) {
+            asp_vf p[ABREAST];
+            ASP_UNROLL
+            for (int i = 0; i < ABREAST; i++) p[i] = asp_vf_load(s + i * QUERIES) - reference;
+            exp2_each(p, ABREAST);
+            ASP_UNROLL
+            for (int i = 0; i < ABREAST; i++) {
+                asp_vf_store(s + i * QUERIES, p[i]);
+                sum += p[i];
+            }
+        }
+        for (; j < seen; j++, s += QUERIES) {
+            asp_vf p = exp2_of(asp_vf_load(s) - reference);
+            asp_vf_store(s, p);
             sum += p;
         }
+        for (; j < n; j++, s += QUERIES) asp_vf_store(s, (asp_vf){0});
         asp_vf_store(b->sum + c, sum);
     }
 }
@@ -105,12 +119,12 @@ static void attend_segment(const asp_kcall *k, const asp_sdpa_sizes *z, int64_t 
     const int64_t end = asp_sdpa_seen(z->causal, s, b->at + b->n_q - 1);
     for (int64_t j = 0; j < end; j += KEYS) {
         const int64_t n = asp_min(KEYS, end - j);
-        multiply_rows(n, QUERIES, z->d, keys + j * z->d, z->d, b->queries, QUERIES, b->scores,
-                      QUERIES, false);
+        const int64_t ahead = z->causal ? s.at + j - b->at : NOT_CAUSAL;
+        multiply_scores(n, asp_round_up(b->n_q, 2 * ASP_VF), z->d, keys + j * z->d, b->queries,
+                        b->scores, ahead);
         if (z->causal) mask_block(b->scores, b->at, s.at + j, n);
-        softmax_block(z, b, n);
-        multiply_columns(b->n_q, z->e, n, b->scores, QUERIES, values + j * z->e, z->e, b->out, z->e,
-                         true);
+        softmax_block(z, b, n, ahead);
+        multiply_by_transposed(b->n_q, n, z->e, b->scores, values + j * z->e, b->out, ahead, true);
     }
 }
 

@@ -11,7 +11,7 @@
 #define SDPA_GRAD_BELOW asp_sdpa_grad_f32_avx2
 #elif defined(__AVX2__)
 #define TILE_ROWS 6
-#define QUERIES 48
+#define QUERIES 96
 #define KEYS 96
 #define SDPA_BELOW asp_sdpa_f32_generic
 #define SDPA_GRAD_BELOW asp_sdpa_grad_f32_generic
@@ -22,6 +22,7 @@
 #define SDPA_BELOW asp_sdpa_ref
 #define SDPA_GRAD_BELOW asp_sdpa_grad_ref
 #endif
+#include "kern/quad.h"
 #include "kern/sdpa_int.h"
 #include "kern/tile.h"
 
@@ -33,19 +34,37 @@ static_assert(QUERIES <= ASP_SDPA_QUERIES && QUERIES >= ASP_SDPA_LEAST_QUERIES &
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147180559945309417
 
-// 2^x for x <= 128: n = round(x), 2^(x - n) by a polynomial, n added to the exponent.  Exactly 0
-// from -127 down, so also of -infinity; relative error below 2e-7; NaN stays.
+// x[i] = 2^x[i] for x <= 128: m = round(x), 2^(x - m) by a polynomial, m added to the exponent.
+// Exactly 0 from -127 down, so also of -infinity; relative error below 2e-7; NaN stays.  Up to
+// ABREAST vectors side by side: one alone is a chain of operations that wait for each other.
+#define ABREAST 4
+ASP_INLINE void exp2_each(asp_vf *x, const int n)
+{
+    static const float factor[] = {0x1.3cea88p-7f, 0x1.c6b752p-5f, 0x1.ebf9bcp-3f, 0x1.62e42ap-1f,
+                                   1.0f};
+    const asp_vf magic = asp_vf_all(12582912.0f); // 1.5 * 2^23: the sum's low bits are the integer
+    asp_vf shifted[ABREAST], p[ABREAST];
+    ASP_UNROLL
+    for (int i = 0; i < n; i++) x[i] = asp_vf_max(asp_vf_all(-127.0f), x[i]);
+    ASP_UNROLL
+    for (int i = 0; i < n; i++) shifted[i] = x[i] + magic;
+    ASP_UNROLL
+    for (int i = 0; i < n; i++) x[i] = x[i] - (shifted[i] - magic);
+    ASP_UNROLL
+    for (int i = 0; i < n; i++) p[i] = asp_vf_all(0x1.5bba14p-10f);
+    ASP_UNROLL
+    for (int k = 0; k < (int)ASP_COUNT_OF(factor); k++) {
+        ASP_UNROLL
+        for (int i = 0; i < n; i++) p[i] = asp_vf_fma(p[i], x[i], asp_vf_all(factor[k]));
+    }
+    ASP_UNROLL // the low bits of magic are 0, the others are shifted out
+        for (int i = 0; i < n; i++) x[i] = (asp_vf)((asp_vi)p[i] + ((asp_vi)shifted[i] << 23));
+}
+
 ASP_INLINE asp_vf exp2_of(asp_vf x)
 {
-    const asp_vf magic = asp_vf_all(12582912.0f); // 1.5 * 2^23: the sum's low bits are the integer
-    x = asp_vf_max(asp_vf_all(-127.0f), x);
-    asp_vf shifted = x + magic, f = x - (shifted - magic);
-    asp_vf p = asp_vf_fma(asp_vf_all(0x1.5bba14p-10f), f, asp_vf_all(0x1.3cea88p-7f));
-    p = asp_vf_fma(p, f, asp_vf_all(0x1.c6b752p-5f));
-    p = asp_vf_fma(p, f, asp_vf_all(0x1.ebf9bcp-3f));
-    p = asp_vf_fma(p, f, asp_vf_all(0x1.62e42ap-1f));
-    p = asp_vf_fma(p, f, asp_vf_all(1.0f));
-    return (asp_vf)((asp_vi)p + (((asp_vi)shifted - (asp_vi)magic) << 23));
+    exp2_each(&x, 1);
+    return x;
 }
 
 ASP_INLINE bool any_above(asp_vf a, asp_vf b) // in some place a > b
@@ -74,9 +93,12 @@ ASP_UNUSED static void load_transposed(float *to, const float *rows, int64_t n, 
                                        float factor)
 {
     if (n < QUERIES) memset(to, 0, (size_t)(width * QUERIES) * sizeof(float));
-    for (int64_t x = 0; x < width; x += 4)
-        for (int64_t q = 0; q < n; q++)
-            for (int64_t i = x; i < x + 4; i++) to[i * QUERIES + q] = factor * rows[q * width + i];
+    const int64_t whole = n / 4 * 4;
+    for (int64_t q = 0; q < whole; q += 4)
+        for (int64_t x = 0; x < width; x += 4)
+            transpose_4x4(to + x * QUERIES + q, QUERIES, rows + q * width + x, width, factor);
+    for (int64_t q = whole; q < n; q++)
+        for (int64_t x = 0; x < width; x++) to[x * QUERIES + q] = factor * rows[q * width + x];
 }
 
 // Scores (n keys from k0 on, QUERIES from q0 on): what a causal query must not see is -infinity.
@@ -87,28 +109,60 @@ ASP_UNUSED static void mask_block(float *scores, int64_t q0, int64_t k0, int64_t
             scores[j * QUERIES + q] = -__builtin_inff();
 }
 
-// C (m, n) [+]= A (m, k) B (k, n), A row by row; n a multiple of the vector.  Row tiles outermost:
-// B is small.
-ASP_UNUSED static void multiply_rows(int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
-                                     const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
+// ---- products of blocks ------------------------------------------------------------------------
+//
+// `ahead` is the first key of the block less its first query: key j + ahead is seen from query j
+// on. Tiles of what no query sees are skipped, which changes no bit; NOT_CAUSAL sees all.
+
+#define NOT_CAUSAL (-((int64_t)1 << 40))
+
+// Columns of scores before the first tile that is needed of keys from `key` on.
+ASP_INLINE int64_t unseen_queries(int64_t ahead, int64_t key)
 {
-    for (int64_t i = 0; i < m; i += TILE_ROWS) {
-        const int64_t rows = asp_min(TILE_ROWS, m - i);
-        for (int64_t j = 0; j < n; j += 2 * ASP_VF)
-            tiles[rows - 1][n - j > ASP_VF][0](k, a + i * lda, lda, b + j, ldb, c + i * ldc + j,
-                                               ldc, add);
+    return asp_max(0, ahead + key) / (2 * ASP_VF) * (2 * ASP_VF);
+}
+// Of n keys, those of which tiles reach the vector of queries from `query` on.
+ASP_INLINE int64_t seen_keys(int64_t ahead, int64_t query, int64_t n)
+{
+    const int64_t next_tile = query / (2 * ASP_VF) * (2 * ASP_VF) + 2 * ASP_VF;
+    return asp_min(n, asp_round_up(asp_max(0, next_tile - ahead), TILE_ROWS));
+}
+
+// Scores (keys, queries) = A (keys, k) B (k, queries): keys row by row.  B is small, rows
+// outermost.
+ASP_UNUSED static void multiply_scores(int64_t keys, int64_t queries, int64_t k, const float *a,
+                                       const float *b, float *scores, int64_t ahead)
+{
+    for (int64_t i = 0; i < keys; i += TILE_ROWS) {
+        tile_fn *tile = tiles[asp_min(TILE_ROWS, keys - i) - 1][1][0];
+        for (int64_t j = unseen_queries(ahead, i); j < queries; j += 2 * ASP_VF)
+            tile(k, a + i * k, k, b + j, QUERIES, scores + i * QUERIES + j, QUERIES, false);
     }
 }
 
-// The same with A (k, m); column tiles outermost: A is small.
-ASP_UNUSED static void multiply_columns(int64_t m, int64_t n, int64_t k, const float *a,
-                                        int64_t lda, const float *b, int64_t ldb, float *c,
-                                        int64_t ldc, bool add)
+// C (keys, n) += scores (keys, queries) B (queries, n).
+ASP_UNUSED static void multiply_by_scores(int64_t keys, int64_t queries, int64_t n,
+                                          const float *scores, const float *b, float *c,
+                                          int64_t ahead)
+{
+    for (int64_t i = 0; i < keys; i += TILE_ROWS) {
+        const int64_t rows = asp_min(TILE_ROWS, keys - i), q = unseen_queries(ahead, i);
+        for (int64_t j = 0; j < n; j += 2 * ASP_VF)
+            tiles[rows - 1][n - j > ASP_VF][0](queries - q, scores + i * QUERIES + q, QUERIES,
+                                               b + q * n + j, n, c + i * n + j, n, true);
+    }
+}
+
+// C (queries, n) [+]= scores^T B (keys, n).  Columns outermost.
+ASP_UNUSED static void multiply_by_transposed(int64_t queries, int64_t keys, int64_t n,
+                                              const float *scores, const float *b, float *c,
+                                              int64_t ahead, bool add)
 {
     for (int64_t j = 0; j < n; j += 2 * ASP_VF)
-        for (int64_t i = 0; i < m; i += TILE_ROWS) {
-            const int64_t rows = asp_min(TILE_ROWS, m - i);
-            tiles[rows - 1][n - j > ASP_VF][1](k, a + i, lda, b + j, ldb, c + i * ldc + j, ldc,
-                                               add);
+        for (int64_t i = 0; i < queries; i += TILE_ROWS) {
+            const int64_t rows = asp_min(TILE_ROWS, queries - i);
+            const int64_t seen = asp_max(0, asp_min(keys, i + rows - ahead));
+            tiles[rows - 1][n - j > ASP_VF][1](seen, scores + i, QUERIES, b + j, n, c + i * n + j,
+                                               n, add);
         }
 }

@@ -16,24 +16,38 @@
 typedef void tile_fn(int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *c,
                      int64_t ldc, bool add);
 
+// acc += one column of A times one row of B.
+ASP_INLINE void tile_step(const int rows, const int nv, const bool by_k, asp_vf (*acc)[2],
+                          const float *a, int64_t lda, const float *b)
+{
+    asp_vf vb[2] = {{0}, {0}};
+    ASP_UNROLL
+    for (int j = 0; j < nv; j++) vb[j] = asp_vf_load(b + j * ASP_VF);
+    ASP_UNROLL
+    for (int i = 0; i < rows; i++) {
+        asp_vf va = asp_vf_all(by_k ? a[i] : a[i * lda]);
+        ASP_UNROLL
+        for (int j = 0; j < nv; j++) acc[i][j] = asp_vf_fma(va, vb[j], acc[i][j]);
+    }
+}
+
+// Four steps a round where k allows: attention's tiles are short, and the processor foresees the
+// end of a short loop.
 ASP_INLINE void tile_body(const int rows, const int nv, const bool by_k, int64_t k, const float *a,
                           int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
 {
-    asp_vf acc[TILE_ROWS][2], vb[2] = {{0}, {0}};
+    asp_vf acc[TILE_ROWS][2];
     ASP_UNROLL
     for (int i = 0; i < rows; i++) acc[i][0] = acc[i][1] = (asp_vf){0};
-    for (int64_t p = 0; p < k; p++) {
-        ASP_UNROLL
-        for (int j = 0; j < nv; j++) vb[j] = asp_vf_load(b + j * ASP_VF);
-        ASP_UNROLL
-        for (int i = 0; i < rows; i++) {
-            asp_vf va = asp_vf_all(by_k ? a[i] : a[i * lda]);
+    if (k % 4 == 0)
+        for (int64_t p = 0; p < k; p += 4) {
             ASP_UNROLL
-            for (int j = 0; j < nv; j++) acc[i][j] = asp_vf_fma(va, vb[j], acc[i][j]);
+            for (int u = 0; u < 4; u++, a += by_k ? lda : 1, b += ldb)
+                tile_step(rows, nv, by_k, acc, a, lda, b);
         }
-        a += by_k ? lda : 1;
-        b += ldb;
-    }
+    else
+        for (int64_t p = 0; p < k; p++, a += by_k ? lda : 1, b += ldb)
+            tile_step(rows, nv, by_k, acc, a, lda, b);
     ASP_UNROLL
     for (int i = 0; i < rows; i++) {
         ASP_UNROLL

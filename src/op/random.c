@@ -1,7 +1,7 @@
 // Random ops.  Their numbers are functions of (seed, step, site, index of the element in the
 // unsplit tensor): the same for every number of ranks, strategy and thread, and when a value is
 // computed again, so nothing is kept for the backward.  Neighbours: ir/op.def (rows),
-// base/philox.h, kern/ref/random.c, kern/random.c (fast), pass/shard.c (who says where a rank's
+// base/philox.h, kern/ref/random.c, kern/random_isa.c (fast), pass/shard.c (who says where a rank's
 // elements stand).  SPDX-License-Identifier: Apache-2.0
 #include "op/op_int.h"
 

@@ -140,26 +140,69 @@ static int64_t next_in_order(const asp_kcall *k, int64_t dim, int64_t i, int64_t
     return best;
 }
 
-static void ordered(const asp_kcall *k, asp_worker *w, int64_t dim, bool descending)
+// k passes over each lane.
+void asp_topk_ref(const asp_kcall *k, asp_worker *w)
 {
-    ASP_REF_EACH(i, w, lanes(&k->out[0], dim))
+    const asp_topk_attr *a = k->attr;
+    ASP_REF_EACH(i, w, lanes(&k->out[0], a->dim))
     {
         int64_t last = -1;
-        for (int64_t at = 0; at < k->out[0].dim[dim]; at++) {
-            last = next_in_order(k, dim, i.at, last, descending);
-            put_ordered(k, dim, i.at, at, last);
+        for (int64_t at = 0; at < a->k; at++) {
+            last = next_in_order(k, a->dim, i.at, last, a->largest);
+            put_ordered(k, a->dim, i.at, at, last);
         }
     }
 }
 
-void asp_topk_ref(const asp_kcall *k, asp_worker *w)
+// Does element a of lane i come before element b in the order?  Equal ones stand as they stood.
+static bool precedes(const asp_kcall *k, int64_t dim, int64_t i, int64_t a, int64_t b,
+                     bool descending)
 {
-    const asp_topk_attr *a = k->attr;
-    ordered(k, w, a->dim, a->largest);
+    const asp_tensor *x = &k->in[0];
+    const double va = asp_ref_get(x, in_lane(x, dim, i, a));
+    const double vb = asp_ref_get(x, in_lane(x, dim, i, b));
+    return before(va, vb, descending) || (!before(vb, va, descending) && a < b);
 }
 
+// Indices of one lane as a heap whose root comes last in the order.
+typedef struct heap {
+    const asp_kcall *k;
+    int64_t dim, lane, step;
+    int64_t *at; // index number j is at[j * step]
+    bool descending;
+} heap;
+
+static void sift(const heap *h, int64_t j, int64_t n)
+{
+    const int64_t moving = h->at[j * h->step];
+    for (int64_t child; (child = 2 * j + 1) < n; j = child) {
+        if (child + 1 < n && precedes(h->k, h->dim, h->lane, h->at[child * h->step],
+                                      h->at[(child + 1) * h->step], h->descending))
+            child++;
+        if (!precedes(h->k, h->dim, h->lane, moving, h->at[child * h->step], h->descending)) break;
+        h->at[j * h->step] = h->at[child * h->step];
+    }
+    h->at[j * h->step] = moving;
+}
+
+// Heapsort: no scratch, and the order is total, so it is stable.
 void asp_sort_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_sort_attr *a = k->attr;
-    ordered(k, w, a->dim, a->descending);
+    const int64_t n = k->in[0].dim[a->dim];
+    ASP_REF_EACH(i, w, lanes(&k->out[0], a->dim))
+    {
+        heap h = {.k = k, .dim = a->dim, .lane = i.at, .descending = a->descending};
+        h.step = asp_ref_inner(&k->in[0], a->dim);
+        h.at = (int64_t *)k->out[1].data + in_lane(&k->out[1], a->dim, i.at, 0);
+        for (int64_t j = 0; j < n; j++) h.at[j * h.step] = j;
+        for (int64_t j = n / 2; j-- > 0;) sift(&h, j, n);
+        for (int64_t left = n - 1; left > 0; left--) {
+            const int64_t last = h.at[0];
+            h.at[0] = h.at[left * h.step];
+            h.at[left * h.step] = last;
+            sift(&h, 0, left);
+        }
+        for (int64_t j = 0; j < n; j++) put_ordered(k, a->dim, i.at, j, h.at[j * h.step]);
+    }
 }

@@ -1,4 +1,4 @@
-// Reference kernel of dropout.  Neighbours: op/random.c (what it means), kern/random.c (fast).
+// Reference kernel of dropout.  Neighbours: op/random.c (what it means), kern/random_isa.c (fast).
 // SPDX-License-Identifier: Apache-2.0
 #include "kern/random.h"
 #include "kern/ref/ref.h"

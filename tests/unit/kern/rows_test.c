@@ -151,7 +151,7 @@ static void run_at(const variant *v, asp_op op, asp_kcall *k)
 // Logits of the acceptance toys: log-probabilities, the label's being -loss.
 static void nll_toy(asp_dtype dtype, const double *losses, asp_kcall *k)
 {
-    static const asp_labels_attr attr = {.ignore = -100};
+    static const asp_nll_attr attr = {.ignore = -100};
     *k = (asp_kcall){.attr = &attr, .n_in = 2, .n_out = 2};
     k->in[0] = TENSOR(dtype, 1, 8, 3);
     k->in[1] = TENSOR(ASP_I64, 1, 8);
@@ -424,8 +424,6 @@ static void pointwise_by_hand(void **state)
 
 // ---- fast against reference --------------------------------------------------------------------
 
-static const asp_labels_attr ignoring = {.ignore = -100};
-
 static void random_call(asp_op op, asp_dtype dtype, asp_kcall *k, void *attr)
 {
     const int64_t a = 1 + pick(4), b = 1 + pick(5), c = 1 + pick(9), d = 1 + pick(70);
@@ -468,24 +466,34 @@ static void random_call(asp_op op, asp_dtype dtype, asp_kcall *k, void *attr)
             k->in[i] = batched ? TENSOR(dtype, a, c, d) : TENSOR(dtype, c, d);
         k->out[0] = TENSOR(dtype, a, b, c, 2 * d);
     } else if (op == ASP_OP_nll || op == ASP_OP_nll_grad) {
-        memcpy(attr, &ignoring, sizeof ignoring);
+        asp_nll_attr *n = attr;
+        const bool grad = op == ASP_OP_nll_grad, d_lse = grad && pick(2);
         const int64_t V = 1 + pick(300);
+        *n = (asp_nll_attr){.ignore = -100, .rows = pick(2), .weighted = pick(2)};
+        if (pick(2)) n->smoothing = .1;
+        if (pick(2)) n->softcap = .7;
+        const asp_tensor loss = n->rows ? TENSOR(dtype, a, b * c) : SCALAR(dtype);
+        k->n_in = grad ? 4 : 2;
         k->in[0] = TENSOR(dtype, a, b * c, V);
-        k->n_in = 2;
-        int labels = 1;
-        if (op == ASP_OP_nll) {
-            k->n_out = 2;
-            k->out[0] = SCALAR(dtype);
-            k->out[1] = TENSOR(dtype, a, b * c);
-        } else {
-            k->n_in = 4;
+        k->in[grad ? 2 : 1] = TENSOR(ASP_I64, a, b * c);
+        fill_ids(&k->in[grad ? 2 : 1], V, -100);
+        if (grad) {
             k->in[1] = TENSOR(dtype, a, b * c);
-            k->in[3] = SCALAR(dtype);
-            labels = 2;
+            k->in[3] = loss;
+            if (d_lse) k->in[k->n_in++] = TENSOR(dtype, a, b * c);
             k->out[0] = TENSOR(dtype, a, b * c, V);
+        } else {
+            k->n_out = 2;
+            k->out[0] = loss;
+            k->out[1] = TENSOR(dtype, a, b * c);
         }
-        k->in[labels] = TENSOR(ASP_I64, a, b * c);
-        fill_ids(&k->in[labels], V, -100);
+        if (n->weighted) k->in[k->n_in++] = TENSOR(dtype, V);
+    } else if (op == ASP_OP_softmax || op == ASP_OP_softmax_grad || op == ASP_OP_log_softmax ||
+               op == ASP_OP_log_softmax_grad) {
+        *(asp_dim_attr *)attr = (asp_dim_attr){.dim = 3 - pick(4) / 3};
+        k->n_in = op == ASP_OP_softmax || op == ASP_OP_log_softmax ? 1 : 2;
+        for (int i = 0; i < k->n_in; i++) k->in[i] = tensor(dtype, 4, dims);
+        k->out[0] = tensor(dtype, 4, dims);
     } else if (op == ASP_OP_embedding) {
         k->n_in = 2;
         k->in[0] = TENSOR(ASP_I64, a, b);
@@ -508,9 +516,11 @@ static void random_call(asp_op op, asp_dtype dtype, asp_kcall *k, void *attr)
 
 static bool is_mine(asp_op op)
 {
-    static const asp_op ops[] = {ASP_OP_permute,  ASP_OP_repeat,         ASP_OP_sum_groups,
-                                 ASP_OP_rotary,   ASP_OP_shard_slice,    ASP_OP_nll,
-                                 ASP_OP_nll_grad, ASP_OP_embedding_grad, ASP_OP_embedding};
+    static const asp_op ops[] = {ASP_OP_permute,         ASP_OP_repeat,         ASP_OP_sum_groups,
+                                 ASP_OP_rotary,          ASP_OP_shard_slice,    ASP_OP_nll,
+                                 ASP_OP_nll_grad,        ASP_OP_embedding_grad, ASP_OP_embedding,
+                                 ASP_OP_softmax,         ASP_OP_softmax_grad,   ASP_OP_log_softmax,
+                                 ASP_OP_log_softmax_grad};
     for (size_t i = 0; i < ASP_COUNT_OF(ops); i++)
         if (ops[i] == op) return true;
     return false;
@@ -531,7 +541,8 @@ static void check_row(const asp_kern_row *row)
         asp_repeat_attr repeat;
         asp_part_attr part;
         asp_rotary_attr rotary;
-        asp_labels_attr labels;
+        asp_nll_attr nll;
+        asp_dim_attr dim;
         asp_rows_attr rows;
     } attr;
     asp_kcall k;
@@ -570,13 +581,13 @@ static void fast_kernels_agree_with_their_references(void **state)
         }
         checked++;
     }
-    assert_true(checked >= 9);
+    assert_true(checked >= 13);
 }
 
 static void the_gradient_may_replace_the_logits(void **state)
 {
     (void)state;
-    asp_labels_attr attr;
+    asp_nll_attr attr;
     asp_kcall k;
     seed = 5;
     random_call(ASP_OP_nll_grad, ASP_F32, &k, &attr);

@@ -191,12 +191,12 @@ static void fast_kernels_agree_with_their_references(void **state)
     const asp_kern_row *rows = asp_kern_rows(&n);
     for (int i = 0; i < n; i++)
         for (size_t m = 0; m < ASP_COUNT_OF(mine); m++) {
-            if (rows[i].op != mine[m]) continue;
+            if (rows[i].op != mine[m] || rows[i].isa > asp_isa_best()) continue;
             for (uint32_t round = 0; round < 12; round++)
                 call_compare(&cx, &rows[i], make, (uint32_t)i * 100 + round, 2e-6);
             checked++;
         }
-    assert_int_equal(checked, 7);
+    assert_true(checked >= 7);
 }
 
 // ---- dropout -----------------------------------------------------------------------------------

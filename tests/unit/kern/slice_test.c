@@ -168,6 +168,35 @@ static void orders_by_hand(void **state)
     call_free(&h);
 }
 
+// Heapsort and k = n passes give the same order, along a dim that is not the last, with equal ones.
+static void sorting_is_taking_all(void **state)
+{
+    (void)state;
+    call_random r = {4};
+    for (int round = 0; round < 40; round++) {
+        const int64_t n = 1 + call_pick(&r, 40), inner = 1 + call_pick(&r, 3);
+        const bool down = call_pick(&r, 2);
+        const asp_topk_attr top = {.dim = 1, .k = n, .largest = down};
+        const asp_sort_attr sort = {.dim = 1, .descending = down};
+        asp_kcall k = {.attr = &top, .n_in = 1, .n_out = 2};
+        k.in[0] = TENSOR(ASP_F32, 2, n, inner);
+        k.out[0] = TENSOR(ASP_F32, 2, n, inner);
+        k.out[1] = TENSOR(ASP_I64, 2, n, inner);
+        for (int64_t i = 0; i < 2 * n * inner; i++)
+            call_put(&k.in[0], i, (double)(call_pick(&r, 12) - 6));
+        asp_kcall s = {.attr = &sort, .n_in = 1, .n_out = 2, .in = {k.in[0]}};
+        s.out[0] = TENSOR(ASP_F32, 2, n, inner);
+        s.out[1] = TENSOR(ASP_I64, 2, n, inner);
+        call_run(&cx, asp_kern_ref(ASP_OP_topk), &k, 1);
+        call_run(&cx, asp_kern_ref(ASP_OP_sort), &s, 2);
+        for (int i = 0; i < 2; i++)
+            assert_memory_equal(k.out[i].data, s.out[i].data, (size_t)call_bytes(&k.out[i]));
+        s.n_in = 0;
+        call_free(&s);
+        call_free(&k);
+    }
+}
+
 // Nothing is read or written outside; the call is marked.
 static void indices_outside_are_reported(void **state)
 {
@@ -374,6 +403,7 @@ int main(void)
         cmocka_unit_test(lookups_by_hand),
         cmocka_unit_test(slices_by_hand),
         cmocka_unit_test(orders_by_hand),
+        cmocka_unit_test(sorting_is_taking_all),
         cmocka_unit_test(indices_outside_are_reported),
         cmocka_unit_test(fast_kernels_agree_with_their_references),
     };

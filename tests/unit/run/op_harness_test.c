@@ -83,6 +83,19 @@ static const sample sample_bmm = {
 static const sample sample_matmul = {P("a", "2, 1, 3, 5")
                                          P("b", "4, 5, 2") "%y : f64[2, 4, 3, 2] = matmul %a, %b\n",
                                      "2, 4, 3, 2", "0, 1, 2, 3"};
+// Three operands: batch b and h, then a product with a matrix whose result comes first.
+static const sample sample_einsum = {P("q", "2, 3, 2, 2") P("k", "2, 4, 2, 2")
+                                         P("w", "3, 4") "%y : f64[3, 2, 2, 3] = einsum %q, %k, "
+                                                        "%w {equation = \"bqhd,bkhd,ok->obhq\"}\n",
+                                     "3, 2, 2, 3", "0, 1, 2, 3"};
+static const sample sample_group_norm = {
+    P("x", "2, 4, 3") P("w", "4")
+        P("b", "4") "%y : f64[2, 4, 3] = group_norm %x, %w, %b {groups = 2}\n",
+    "2, 4, 3", "0, 1, 2"};
+static const sample sample_batch_norm = {
+    P("x", "2, 3, 4") P("w", "3") P("b", "3") "%y, %m, %v : f64[2, 3, 4], f64[3], f64[3] = "
+                                              "batch_norm %x, %w, %b\n",
+    "2, 3, 4", "0, 1, 2"};
 static const sample sample_layer_norm = {
     P("x", "2, 3, 5") P("w", "5") P("b", "5") "%y : f64[2, 3, 5] = layer_norm %x, %w, %b\n",
     "2, 3, 5", "0, 1, 2"};
@@ -262,10 +275,20 @@ static const sample sdpa_cross[] = {
          P("v", "1, 2, 3, 2") "%y, %lse : f64[1, 2, 5, 2], f64[1, 2, 5] = sdpa %q, %k, %v {mask = "
                               "\"q - k <= 1\"}\n",
      "1, 2, 5, 2", "0, 1, 2, 3"}};
+#define CLASS_WEIGHTS "%n : i64[5] = iota {start = 1}\n%k : f64[5] = cast %n {to = f64}\n"
 static const sample sample_nll = {
-    IDS("ids", "2, 4")
-        P("x", "2, 4, 5") "%y, %lse : f64[], f64[2, 4] = nll %x, %ids {ignore = 1}\n",
-    "", ""};
+    IDS("ids", "2, 4") P("x", "2, 4, 5") CLASS_WEIGHTS
+    "%y, %lse : f64[2, 4], f64[2, 4] = nll %x, %ids, %k {ignore = 1, smoothing = 0.1, softcap = 2, "
+    "rows = true}\n",
+    "2, 4", "0, 1"};
+static const sample sample_pick = {
+    IDS("ids", "2, 4") P("x", "2, 4, 5") "%y : f64[2, 4] = pick %x, %ids {ignore = 1}\n", "2, 4",
+    "0, 1"};
+static const sample sample_nll_loss = {IDS("ids", "2, 4") P("x", "2, 4, 5") CLASS_WEIGHTS
+                                       "%y : f64[] = nll_loss %x, %ids, %k {ignore = 1}\n",
+                                       "", ""};
+static const sample sample_mse_loss = {
+    P("a", "2, 3") P("b", "2, 3") "%y : f64[] = mse_loss %a, %b\n", "", ""};
 static const sample sample_linear = {P("x", "2, 3, 5") P("w", "4, 5")
                                          P("b", "4") "%y : f64[2, 3, 4] = linear %x, %w, %b\n",
                                      "2, 3, 4", "0, 1, 2"};
@@ -275,8 +298,10 @@ static const sample sample_rope = {
     IDS("ids", "2, 3") P("x", "2, 2, 3, 4") "%y : f64[2, 2, 3, 4] = rope %x, %ids {theta = 10}\n",
     "2, 2, 3, 4", "0, 1, 2, 3"};
 static const sample sample_cross_entropy = {
-    IDS("ids", "2, 4") P("x", "2, 4, 5") "%y : f64[] = cross_entropy %x, %ids {ignore = 1}\n", "",
-    ""};
+    IDS("ids", "2, 4") P("x", "2, 4, 5") CLASS_WEIGHTS
+    "%y : f64[] = cross_entropy %x, %ids, %k {ignore = 1, smoothing = 0.2, softcap = 1.5, zloss = "
+    "0.3}\n",
+    "", ""};
 // On one rank an exchange is the identity, and so is its derivative; on several: unit.run.ranks.
 static const sample sample_all_to_all = {
     P("x", "2, 3, 4") "%y : f64[2, 3, 4] = all_to_all %x {split = 0, gather = 1}\n", "2, 3, 4",
