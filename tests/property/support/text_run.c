@@ -10,6 +10,7 @@ typedef struct job {
     const text_case *c;
     asp_plan *plan;
     text_result *result;
+    uint64_t bits[64]; // of each rank's loss and gradients
 } job;
 
 // A number of (seed, name, index): splitmix64, so that nothing of ours makes the reference values.
@@ -27,28 +28,71 @@ static double uniform(uint64_t seed, const char *name, int64_t i)
     return (double)(mixed(seed, name, i) >> 11) / 9007199254740992.0 * 2 - 1;
 }
 
-static void fill(const job *j, asp_rank *r)
+static const text_value *given(const text_case *c, const char *name, int64_t count)
 {
-    double *params = asp_rank_slab(r, ASP_SLAB_PARAM);
+    for (const text_value *v = c->given; v && v->name; v++) {
+        if (strcmp(v->name, name) != 0) continue;
+        if (v->count == count) return v;
+        fprintf(stderr, "%s takes %lld numbers, not %lld\n", name, (long long)count,
+                (long long)v->count);
+        abort();
+    }
+    return NULL;
+}
+
+static void fill_params(const job *j, double *slab)
+{
     for (int p = 0; p < asp_plan_n_params(j->plan); p++) {
         const asp_plan_param *a = asp_plan_get_param(j->plan, p);
+        const text_value *v = given(j->c, a->name, a->count);
         bool one = strstr(a->name, "norm") != NULL;
         for (int64_t i = 0; i < a->count; i++)
-            params[a->offset + i] = (one ? 1 : 0) + 0.5 * uniform(j->c->seed, a->name, i);
+            slab[a->offset + i] =
+                v ? v->at[i] : (one ? 1 : 0) + 0.5 * uniform(j->c->seed, a->name, i);
     }
-    for (int k = 0; k < asp_plan_n_inputs(j->plan); k++) {
-        const asp_plan_input *in = asp_plan_get_input(j->plan, k);
-        int64_t *at = asp_rank_input(r, k), count = in->bytes / 8, s = in->dim[1];
-        for (int64_t i = 0; i < count; i++) {
-            uint64_t x = mixed(j->c->seed, in->name, i);
-            at[i] = (int64_t)(x % (uint64_t)j->c->vocab);
-            bool far = j->c->empty_from && i % s >= j->c->empty_from;
-            if (strcmp(in->role, "labels") == 0 && (x >> 40) % 5 == 0) at[i] = -100;
-            if (strcmp(in->role, "labels") == 0 && far) at[i] = -100;
-            if (strcmp(in->name, "segments") == 0) at[i] = i % s / 3;  // documents of three tokens
-            if (strcmp(in->name, "keep") == 0) at[i] = i % s != 1 || (x >> 20) % 2;
-        }
+}
+
+static int64_t drawn(const text_case *c, const asp_plan_input *in, int64_t i)
+{
+    int64_t s = in->dim[1];
+    uint64_t x = mixed(c->seed, in->name, i);
+    bool far = c->empty_from && i % s >= c->empty_from;
+    if (strcmp(in->role, "labels") == 0 && ((x >> 40) % 5 == 0 || far)) return -100;
+    if (strcmp(in->name, "segments") == 0) return i % s / 3; // documents of three tokens
+    if (strcmp(in->name, "keep") == 0) return i % s != 1 || (x >> 20) % 2;
+    return (int64_t)(x % (uint64_t)c->vocab);
+}
+
+static void fill_input(const job *j, const asp_plan_input *in, void *at)
+{
+    int64_t count = in->bytes / asp_dtypes[in->dtype].bytes;
+    const text_value *v = given(j->c, in->name, count);
+    for (int64_t i = 0; i < count; i++) {
+        if (in->dtype == ASP_F64)
+            ((double *)at)[i] = v ? v->at[i] : uniform(j->c->seed, in->name, i);
+        else if (in->dtype == ASP_BOOL)
+            ((uint8_t *)at)[i] = v ? v->at[i] != 0 : (uint8_t)(mixed(j->c->seed, in->name, i) >> 63);
+        else
+            ((int64_t *)at)[i] = v ? (int64_t)v->at[i] : drawn(j->c, in, i);
     }
+}
+
+static void fill(const job *j, asp_rank *r)
+{
+    fill_params(j, asp_rank_slab(r, ASP_SLAB_PARAM));
+    for (int k = 0; k < asp_plan_n_inputs(j->plan); k++)
+        fill_input(j, asp_plan_get_input(j->plan, k), asp_rank_input(r, k));
+}
+
+// Every rank's own numbers; padding of slabs left out.
+static uint64_t bits_of(const job *j, const double *slab, double loss)
+{
+    uint64_t bits = asp_hash(&loss, sizeof loss, 0);
+    for (int p = 0; p < asp_plan_n_params(j->plan); p++) {
+        const asp_plan_param *a = asp_plan_get_param(j->plan, p);
+        bits = asp_hash(slab + a->offset, (size_t)a->count * sizeof *slab, bits);
+    }
+    return bits;
 }
 
 static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
@@ -61,6 +105,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     ASP_TRY(asp_rank_create(cx, j->plan, comm, team, &r));
     fill(j, r);
     asp_status s = asp_rank_step(r, &loss);
+    j->bits[asp_comm_rank(comm)] = bits_of(j, asp_rank_slab(r, ASP_SLAB_GRAD), loss);
     if (s == ASP_OK && asp_comm_rank(comm) == 0) {
         const double *slab = asp_rank_slab(r, ASP_SLAB_GRAD);
         j->result->loss = loss;
@@ -111,6 +156,8 @@ text_result text_run(const text_case *c)
         }
         r.status = asp_ranks_run(&cx, ASP_COMM_thread, (int)c->ranks, rank_main, &j);
         asp_plan_destroy(j.plan);
+        r.ranks_agree = true;
+        for (int i = 1; i < c->ranks; i++) r.ranks_agree &= j.bits[i] == j.bits[0];
         r.report.peak_at = NULL;
     }
     snprintf(r.message, sizeof r.message, "%.500s", r.status < 0 ? cx.message : "");

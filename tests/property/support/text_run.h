@@ -5,6 +5,13 @@
 
 #include "run/compile.h"
 
+// Numbers for a parameter or an input of this name; a list of them ends with no name.
+typedef struct text_value {
+    const char *name;
+    int64_t count;
+    const double *at;
+} text_value;
+
 // Same seed, same parameters and inputs for every number of ranks (filled by name and index).
 typedef struct text_case {
     const char *text; // a module graph; inputs: i64 tokens, labels and others
@@ -14,6 +21,7 @@ typedef struct text_case {
     uint64_t seed;
     int64_t vocab;      // ids are below; every fifth label or so is ignored
     int64_t empty_from; // labels from this token on are all ignored; 0: none
+    const text_value *given; // instead of what is filled in; NULL: none
 } text_case;
 
 typedef struct text_gradient {
@@ -26,6 +34,7 @@ typedef struct text_result {
     asp_status status; // of compiling or running; the message is in `message`
     char message[512];
     double loss;
+    bool ranks_agree; // loss and every gradient bit for bit
     int n;
     text_gradient grad[64];
     asp_plan_report report;
