@@ -199,8 +199,8 @@ static asp_status start(asp_trainer *t)
     if (!t->members || !t->given) return asp_fail(t->cx, ASP_ERR_NOMEM, "no memory for a trainer");
     for (int i = 0; i < t->ranks; i++) t->members[i].t = t;
     t->seed = (uint64_t)c->options.seed;
-    t->ended = pthread_create(&t->thread, NULL, thread_main, t) != 0;
-    if (t->ended) return asp_fail(t->cx, ASP_ERR_NOMEM, "the system refused a thread");
+    if (pthread_create(&t->thread, NULL, thread_main, t) != 0) // from here on the lock counts
+        return asp_fail(t->cx, ASP_ERR_NOMEM, "the system refused a thread");
     asp_status s = command(t, c->program.weights ? do_load_weights : do_fill);
     if (s < 0) pthread_join(t->thread, NULL);
     return s;
