@@ -6,17 +6,6 @@
 
 #include <math.h>
 
-static void add_causal(asp_mask *m)
-{
-    asp_mask_atom a = {.rel = ASP_MASK_LE}; // -q <= -k
-    ASP_CHECK(asp_mask_add_term(&a.query, -1, -1, 1) && asp_mask_add_term(&a.key, -1, -1, 1));
-    const uint32_t node = asp_mask_put_atom(m, &a);
-    const uint32_t both =
-        node == UINT32_MAX ? node : asp_mask_put(m, ASP_MASK_AND, m->n_nodes - 1, node);
-    ASP_CHECK(both != UINT32_MAX); // inference saw to it
-    asp_mask_finish(m, both);
-}
-
 static void bias_steps(asp_attend *a)
 {
     const asp_tensor *t = a->bias;
@@ -39,8 +28,7 @@ static void mix_key(const asp_kcall *k, const asp_sdpa_attr *attr, asp_attend *a
     asp_philox4x32(counter, seed, words);
     a->key[0] = words[0], a->key[1] = words[1];
     if (attr->head_ranks > 1)
-        a->first_head =
-            asp_part_of(attr->heads, attr->head_ranks, k->rank).at * attr->head_unit;
+        a->first_head = asp_part_of(attr->heads, attr->head_ranks, k->rank).at * attr->head_unit;
     a->drop_below = (uint64_t)(attr->dropout * 4294967296.0);
     a->keep = 1 / (1 - attr->dropout);
 }
@@ -59,7 +47,7 @@ void asp_attend_of(const asp_kcall *k, uint32_t first, asp_attend *out)
     out->empty = strcmp(attr->empty, "mean") == 0  ? ASP_ATTEND_MEAN
                  : strcmp(attr->empty, "nan") == 0 ? ASP_ATTEND_NAN
                                                    : ASP_ATTEND_ZERO;
-    if (attr->causal) add_causal(&out->mask);
+    if (attr->causal) ASP_CHECK(asp_mask_add_causal(&out->mask)); // inference saw to it
     out->causal = asp_mask_is_causal(&out->mask);
     out->masked = out->mask.n_atoms > out->causal ||
                   out->mask.node[out->mask.n_nodes - 1].kind == ASP_MASK_FALSE;

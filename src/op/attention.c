@@ -103,6 +103,10 @@ static asp_status want_parts(const asp_infer *in, uint32_t first, asp_sdpa_parts
     if (asp_mask_parse(in->g->cx, a->mask, &m) < 0)
         return asp_note(in->g->cx, ASP_ERR_INPUT, "%s (%s)", asp_ops[in->op].name,
                         in->loc ? in->loc : "");
+    asp_mask whole = m;
+    if (a->causal && !asp_mask_add_causal(&whole))
+        return asp_infer_fail(in, ASP_ERR_LIMIT, "mask = \"%s\" and causal are too long together",
+                              a->mask);
     const asp_sdpa_parts p = asp_sdpa_parts_of(a, &m, first);
     if (p.n_in != in->n_in)
         return asp_infer_fail(

@@ -284,11 +284,26 @@ bool asp_mask_allows(const asp_mask *m, int64_t q, int64_t k, const int64_t *at_
     return node_holds(m, m->n_nodes - 1, q, k, at_q, at_k);
 }
 
+// k <= q
+static uint32_t put_causal(asp_mask *m)
+{
+    asp_mask_atom a = {.rel = ASP_MASK_LE}; // -q <= -k
+    ASP_CHECK(asp_mask_add_term(&a.query, -1, -1, 1) && asp_mask_add_term(&a.key, -1, -1, 1));
+    return asp_mask_put_atom(m, &a);
+}
+
+bool asp_mask_add_causal(asp_mask *m)
+{
+    const uint32_t root = m->n_nodes - 1, causal = put_causal(m);
+    if (causal == NONE) return false;
+    const uint32_t both = asp_mask_put(m, ASP_MASK_AND, root, causal);
+    if (both != NONE) asp_mask_finish(m, both);
+    return both != NONE;
+}
+
 bool asp_mask_is_causal(const asp_mask *m)
 {
     asp_mask causal = *m;
-    asp_mask_atom a = {.rel = ASP_MASK_LE}; // -q <= -k
-    ASP_CHECK(asp_mask_add_term(&a.query, -1, -1, 1) && asp_mask_add_term(&a.key, -1, -1, 1));
-    const uint32_t node = asp_mask_put_atom(&causal, &a);
+    const uint32_t node = put_causal(&causal);
     return node < m->n_nodes && holds(m, ASP_MASK_AND, m->n_nodes - 1, node);
 }

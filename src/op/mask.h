@@ -84,6 +84,8 @@ uint32_t asp_mask_put_not(asp_mask *m, uint32_t node);
 bool asp_mask_add_term(asp_mask_side *s, int lookup, int64_t coef, int64_t div);
 // Makes `node` the whole: drops what it does not use, counts look-ups.
 void asp_mask_finish(asp_mask *m, uint32_t node);
+// The finished mask m and "k <= q"; false where that is too long.
+bool asp_mask_add_causal(asp_mask *m);
 
 // ---- questions ---------------------------------------------------------------------------------
 

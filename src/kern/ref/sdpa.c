@@ -247,6 +247,7 @@ static pair pair_grad(const asp_kcall *k, const sizes *z, const query *q, int64_
         p = s == -HUGE_VAL ? 0 : exp(s - lse);
     if (p == 0) return (pair){0};
     const double keep = keep_of(z, q, j);
+    if (r.flat[q->row] < 0) return (pair){p * keep, 0, 0}; // of no score
     const double dv = dot(&k->in[DOUT], q->row * z->e, &k->in[V], (q->kv + j) * z->e, z->e);
     const double ds = p * (keep * dv - r.delta[q->row]);
     return (pair){p * keep, ds, ds * slope};

@@ -223,10 +223,32 @@ static void large_values(void **state)
     assert_true(asp_mask_allows(&m, 0, 0, low, low));
 }
 
+static void causal_is_one_more_condition(void **state)
+{
+    (void)state;
+    static const char *const masks[][2] = {{"", "k <= q"},
+                                           {"k <= q", "k <= q"},
+                                           {"q - k <= 2", "q - k <= 2 & k <= q"},
+                                           {"T0[k] != 0", "T0[k] != 0 & k <= q"},
+                                           {"q - k <= 2 & k <= q", "q - k <= 2 & k <= q"}};
+    for (size_t i = 0; i < ASP_COUNT_OF(masks); i++) {
+        asp_mask m, want;
+        assert_true(asp_mask_read(masks[i][0], &m) && asp_mask_read(masks[i][1], &want));
+        assert_true(asp_mask_add_causal(&m));
+        for (int64_t q = 0; q < 6; q++)
+            for (int64_t k = 0; k < 6; k++) {
+                const int64_t at[ASP_MASK_MAX_LOOKUPS] = {k % 2};
+                assert_int_equal(asp_mask_allows(&m, q, k, at, at),
+                                 asp_mask_allows(&want, q, k, at, at));
+            }
+    }
+}
+
 int main(void)
 {
     asp_ctx_init(&cx);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(causal_is_one_more_condition),
         cmocka_unit_test(normal_forms),
         cmocka_unit_test(malformed_texts_are_refused),
         cmocka_unit_test(causal_is_found_among_conditions),
