@@ -50,13 +50,14 @@ int64_t asp_exchange_copies(const asp_placement *p, asp_val v, uint32_t chain)
 }
 
 // What is cut out of a sequence is split where that is; an exchange splits by the size there is.
+// Scores, which have the tokens twice, are never exchanged.
 static bool splits_by_itself(const asp_placement *p, asp_val v)
 {
     for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++) {
         asp_atoms list = p->axes.dims[v.i][d];
         for (uint32_t k = 0; k < list.n; k++) {
             const asp_atom *a = &p->axes.atoms.at[list.at[k]];
-            if (a->token && (a->base || a->clash)) return false;
+            if (a->copy_of || (a->token && (a->base || a->clash))) return false;
         }
     }
     return true;
