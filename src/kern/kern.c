@@ -4,6 +4,7 @@
 #include "kern/kern.h"
 #include "kern/gemm.h"
 #include "kern/kern_int.h"
+#include "kern/random.h"
 #include "kern/sequence.h"
 
 // ---- tables ------------------------------------------------------------------------------------
@@ -103,6 +104,9 @@ static asp_status check_sizes(asp_ctx *cx, asp_op op, const asp_kcall *k)
             return asp_fail(cx, ASP_ERR_SHAPE, "the %lld largest of %lld elements", (long long)a->k,
                             (long long)k->in[0].dim[a->dim]);
     }
+    asp_global_map map;
+    if (op == ASP_OP_dropout && !asp_global_map_make(k, &map))
+        return asp_fail(cx, ASP_ERR_SHAPE, "the places where it is split do not go with its shape");
     return ASP_OK;
 }
 

@@ -5,10 +5,10 @@
 // elements stand).  SPDX-License-Identifier: Apache-2.0
 #include "op/op_int.h"
 
-// dims, outer, whole, parts, stride, rings: one entry for each place where the value is split, the
-// innermost first.  There dimension dims is before x (room of one of parts) x behind on a rank and
-// outer x whole x behind in the unsplit tensor; the rank has part (rank / stride) mod parts in the
-// order of base/rows.h.
+// dims, outer, whole, of, parts, stride, rings: one entry for each place where the value is split,
+// the innermost first.  There dimension dims is outer x (room of one of parts) x behind on a rank
+// and outer x whole x behind in the unsplit tensor; the rank has part (rank / stride) mod parts in
+// the order of base/rows.h, of `of` rows, the first whole of which are there.
 asp_status asp_dropout_infer(asp_infer *in)
 {
     const asp_dropout_attr *a = in->attr;
@@ -19,10 +19,11 @@ asp_status asp_dropout_infer(asp_infer *in)
     if (a->site < 0 || a->site >= INT64_C(1) << 32)
         return asp_infer_fail(in, ASP_ERR_INPUT, "site = %lld; 0 to 2^32 - 1 are possible",
                               (long long)a->site);
-    if (a->outer.n != n || a->whole.n != n || a->parts.n != n || a->stride.n != n ||
+    if (a->outer.n != n || a->whole.n != n || a->of.n != n || a->parts.n != n || a->stride.n != n ||
         a->rings.n != n)
-        return asp_infer_fail(in, ASP_ERR_INPUT,
-                              "dims, outer, whole, parts, stride and rings have unequal lengths");
+        return asp_infer_fail(
+            in, ASP_ERR_INPUT,
+            "dims, outer, whole, of, parts, stride and rings have unequal lengths");
     for (uint32_t i = 0; i < n; i++) {
         ASP_TRY(asp_want_dim_attr(in, "dims", a->dims.at[i], in->in[0].rank));
         if (a->parts.at[i] < 1 || a->stride.at[i] < 1 || a->rings.at[i] < 1 ||

@@ -351,13 +351,15 @@ static void add_random_places(const asp_sharder *s, asp_atoms list, uint32_t d,
         uint32_t k = a->dims.n++;
         a->dims.at[k] = d;
         a->outer.at[k] = local_size(s, state, (asp_atoms){.n = j, .at = list.at});
-        a->whole.at[k] = s->x.atoms.at[list.at[j]].size;
+        const asp_atom *atom = &s->x.atoms.at[list.at[j]];
+        a->whole.at[k] = atom->size;
+        a->of.at[k] = atom->token ? asp_axes_base_size(&s->x, list.at[j]) : atom->size;
         a->parts.at[k] = parts;
         a->stride.at[k] = *stride;
         a->rings.at[k] = 1;
         *stride *= parts;
     }
-    a->outer.n = a->whole.n = a->parts.n = a->stride.n = a->rings.n = a->dims.n;
+    a->outer.n = a->whole.n = a->of.n = a->parts.n = a->stride.n = a->rings.n = a->dims.n;
 }
 
 asp_status asp_place_random(asp_sharder *s, asp_node n, const asp_chain *state)

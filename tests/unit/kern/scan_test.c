@@ -142,10 +142,11 @@ static void make_conv(call_random *r, const asp_kern_row *row, asp_kcall *k)
 
 static void make_dropout(call_random *r, const asp_kern_row *row, asp_kcall *k)
 {
-    static int64_t sizes[2];
+    static int64_t sizes[3];
     const int64_t outer = 1 + call_pick(r, 3), whole = 1 + call_pick(r, 20),
                   parts = 1 + call_pick(r, 4);
-    const int64_t behind = 1 + call_pick(r, 5), room = asp_rows_room(whole, parts);
+    const int64_t of = whole + call_pick(r, 3), behind = 1 + call_pick(r, 5);
+    const int64_t room = asp_rows_room(of, parts);
     const int64_t dim = call_pick(r, 3);
     int64_t dims[] = {1 + call_pick(r, 3), 1 + call_pick(r, 3), 1 + call_pick(r, 300)};
     attr.dropout = (asp_dropout_attr){.p = (double)call_pick(r, 11) / 10,
@@ -157,6 +158,7 @@ static void make_dropout(call_random *r, const asp_kern_row *row, asp_kcall *k)
     dims[dim] = outer * room * behind;
     sizes[0] = outer;
     sizes[1] = whole;
+    sizes[2] = of;
     if (call_pick(r, 3) == 0) attr.dropout.dims.n = 0;
     k->sizes = sizes;
     k->seed = 7;
@@ -217,7 +219,7 @@ static void masks_do_not_depend_on_the_split(void **state)
     for (int ranks = 2; ranks <= 4; ranks++)
         for (int zigzag = 0; zigzag < 2; zigzag++)
             for (int rank = 0; rank < ranks; rank++) {
-                const int64_t room = asp_rows_room(TOKENS, ranks), sizes[] = {1, TOKENS};
+                const int64_t room = asp_rows_room(TOKENS, ranks), sizes[] = {1, TOKENS, TOKENS};
                 const asp_rows rows =
                     asp_rows_of_rank(TOKENS, ranks, zigzag ? ranks : 1, zigzag, rank);
                 asp_dropout_attr s = {.p = 0.4, .site = 5, .zigzag = zigzag};
@@ -267,8 +269,8 @@ static void two_places_in_one_dim(void **state)
     s.stride = (asp_ints){2, {1, 3}};
     s.rings = (asp_ints){2, {1, 1}};
     s.outer.n = s.whole.n = 2;
-    const int64_t sizes[] = {2, 1, 6,
-                             4}; // two groups stand before the pairs here, nothing before groups
+    const int64_t sizes[] = {2, 1, 6, 4,
+                             6, 4}; // two groups stand before the pairs here, nothing before groups
     for (int rank = 0; rank < 6; rank++) {
         asp_kcall k = {.attr = &s, .sizes = sizes, .n_in = 1, .n_out = 1, .rank = rank, .ranks = 6};
         k.in[0] = TENSOR(ASP_F32, 3, 4, 2);
