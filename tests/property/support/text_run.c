@@ -45,7 +45,7 @@ static void fill(const job *j, asp_rank *r)
             bool far = j->c->empty_from && i % s >= j->c->empty_from;
             if (strcmp(in->role, "labels") == 0 && (x >> 40) % 5 == 0) at[i] = -100;
             if (strcmp(in->role, "labels") == 0 && far) at[i] = -100;
-            if (strcmp(in->name, "segments") == 0) at[i] = i % s / 3;  // documents of three tokens
+            if (strcmp(in->name, "segments") == 0) at[i] = i % s / 3; // documents of three tokens
             if (strcmp(in->name, "keep") == 0) at[i] = i % s != 1 || (x >> 20) % 2;
         }
     }
