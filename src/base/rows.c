@@ -1,12 +1,12 @@
 // Rows of groups and ranks.  Neighbours: rows.h (what the orders are).
 // SPDX-License-Identifier: Apache-2.0
 #include "base/rows.h"
+#include "base/part.h"
 
-// Part i of n rows over `parts`: the longer ones first.
 static asp_segment part(int64_t n, int64_t parts, int64_t i)
 {
-    int64_t each = n / parts, longer = n % parts;
-    return (asp_segment){.n = each + (i < longer), .at = each * i + asp_min(i, longer)};
+    const asp_part p = asp_part_of(n, parts, i);
+    return (asp_segment){.n = p.n, .at = p.at};
 }
 
 static void append(asp_rows *r, asp_segment s)
@@ -26,9 +26,15 @@ asp_rows asp_rows_of_group(int64_t n, int64_t rings, bool zigzag, int64_t group)
 
 asp_rows asp_rows_of_rank(int64_t n, int64_t ranks, int64_t rings, bool zigzag, int64_t rank)
 {
+    rings = asp_max(rings, 1);
     const int64_t in_group = ranks / rings;
     const asp_rows all = asp_rows_of_group(n, rings, zigzag, rank / in_group);
-    const asp_segment mine = part(asp_rows_count(&all), in_group, rank % in_group);
+    const int64_t count = asp_rows_count(&all), room = asp_rows_room(n, ranks);
+    asp_segment mine = part(count, in_group, rank % in_group);
+    if (rings > 1) {
+        mine.at = asp_min(rank % in_group * room, count);
+        mine.n = asp_min(room, count - mine.at);
+    }
     asp_rows r = {0};
     for (int i = 0; i < all.n; i++) {
         const asp_segment s = all.seg[i];
@@ -45,6 +51,25 @@ int64_t asp_rows_place(const asp_rows *r, int64_t row)
         if (row >= r->seg[i].first && row < r->seg[i].first + r->seg[i].n)
             return r->seg[i].at + row - r->seg[i].first;
     return -1;
+}
+
+int64_t asp_rows_find(const asp_rows *r, int64_t place)
+{
+    for (int i = 0; i < r->n; i++)
+        if (place >= r->seg[i].at && place < r->seg[i].at + r->seg[i].n)
+            return r->seg[i].first + place - r->seg[i].at;
+    return -1;
+}
+
+asp_rows asp_rows_cut(const asp_rows *r, int64_t length)
+{
+    asp_rows cut = {0};
+    for (int i = 0; i < r->n; i++) {
+        asp_segment s = r->seg[i];
+        s.n = asp_max(0, asp_min(s.n, length - s.at));
+        append(&cut, s);
+    }
+    return cut;
 }
 
 // Keys 0 .. n - 1 seen by the queries at 0 .. m - 1, key <= query.

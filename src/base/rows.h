@@ -1,5 +1,7 @@
 // Which rows of a sequence a rank holds.  n rows are split over `rings` groups of neighbouring
-// ranks, and each group's rows over its ranks, in contiguous parts that differ by one row at most.
+// ranks in contiguous parts that differ by one row at most, and each group's rows over its ranks:
+// with one group in such parts too; with several every rank is filled up before the next, so that
+// what the ranks of a group hold, put together, has its tail at the end.
 // In natural order group g holds part g of `rings`; in zig-zag order parts g and 2 rings - 1 - g of
 // 2 rings, one behind the other, so that under a causal mask all groups have equal work.  One group
 // (rings = 1) holds everything; as many groups as ranks is a plain ring.
@@ -29,13 +31,21 @@ static inline int64_t asp_rows_count(const asp_rows *r)
     return (r->n > 0 ? r->seg[0].n : 0) + (r->n > 1 ? r->seg[1].n : 0);
 }
 
-// Room of one of `parts` parts of n rows.
-static inline int64_t asp_rows_room(int64_t n, int64_t parts) { return asp_ceil_div(n, parts); }
+// Room of a rank, and of a group: that of its ranks.
+static inline int64_t asp_rows_room(int64_t n, int64_t ranks) { return asp_ceil_div(n, ranks); }
+static inline int64_t asp_rows_group_room(int64_t n, int64_t ranks, int64_t rings)
+{
+    return ranks / rings * asp_ceil_div(n, ranks);
+}
 
 // What group g of `rings` holds; what a rank of `ranks` holds.
 asp_rows asp_rows_of_group(int64_t n, int64_t rings, bool zigzag, int64_t group);
 asp_rows asp_rows_of_rank(int64_t n, int64_t ranks, int64_t rings, bool zigzag, int64_t rank);
 // Place in the sequence of a row that is held; -1: it is of the tail.
 int64_t asp_rows_place(const asp_rows *r, int64_t row);
+// The row held of a place in the sequence; -1: not held here.
+int64_t asp_rows_find(const asp_rows *r, int64_t place);
+// Without the places from `length` on.
+asp_rows asp_rows_cut(const asp_rows *r, int64_t length);
 // Pairs (query, key) of these rows with key <= query: the work of a block under a causal mask.
 int64_t asp_rows_causal_pairs(const asp_rows *queries, const asp_rows *keys);

@@ -100,6 +100,13 @@ void asp_graph_set_attr(asp_graph *g, asp_node n, const void *attr)
     info->attr = asp_attr_copy(g, info->op, attr);
 }
 
+void asp_graph_set_op(asp_graph *g, asp_node n, asp_op op)
+{
+    asp_node_info *info = asp_node_at(g, n);
+    ASP_CHECK(asp_ops[op].fields == asp_ops[info->op].fields);
+    info->op = op;
+}
+
 void asp_graph_set_type(asp_graph *g, asp_val v, const asp_type *type)
 {
     asp_val_at(g, v)->type = *type;

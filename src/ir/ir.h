@@ -269,6 +269,7 @@ asp_node asp_graph_insert(asp_graph *g, asp_node before, asp_op op, const void *
 void asp_graph_remove(asp_graph *g, asp_node n); // its results must have no readers left
 void asp_graph_set_input(asp_graph *g, asp_node n, uint32_t i, asp_val v);
 void asp_graph_set_attr(asp_graph *g, asp_node n, const void *attr);
+void asp_graph_set_op(asp_graph *g, asp_node n, asp_op op); // one with the same kind of attributes
 void asp_graph_set_type(asp_graph *g, asp_val v, const asp_type *type);
 void asp_graph_replace_uses(asp_graph *g, asp_val old,
                             asp_val by); // every reader and output; O(nodes)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/part.h"
+#include "base/rows.h"
 #include "kern/kern.h"
 
 // asp_<op>_ref for every op that a kernel runs; those of attention want scratch.

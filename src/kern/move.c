@@ -103,7 +103,8 @@ void asp_repeat_fast(const asp_kcall *k, asp_worker *w)
 // The fast forms of ref/shape.c's: whole runs of what stands inside of dim.  A fill is rare and
 // small; it is left to the reference kernel.
 typedef struct part_walk {
-    asp_part part; // cut to the items there are
+    asp_part part;  // cut to the items there are; at: of the first
+    bool scattered; // it is not one stretch
     int64_t outer, room, n, run_bytes;
 } part_walk;
 
@@ -112,13 +113,16 @@ static part_walk part_walk_of(const asp_kcall *k, const asp_tensor *local, int64
     const asp_part_attr *a = k->attr;
     ASP_CHECK(a->ranks == 1 || k->ranks == a->ranks);
     int64_t of = asp_size_at(k, 0) ? asp_size_at(k, 0) : length;
-    part_walk p = {.part = asp_part_of(of, a->ranks, a->ranks == 1 ? 0 : k->rank),
+    const asp_rows held =
+        asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, a->ranks == 1 ? 0 : k->rank);
+    const asp_rows cut = asp_rows_cut(&held, length);
+    part_walk p = {.part = {cut.seg[0].at, asp_rows_count(&cut)},
+                   .scattered = cut.n > 1,
                    .outer = asp_dim_product(local, 0, a->dim),
                    .room = local->dim[a->dim],
                    .n = length,
                    .run_bytes = asp_dim_product(local, a->dim + 1, local->rank) *
                                 (int64_t)asp_element_bytes(local)};
-    p.part.n = asp_max(0, asp_min(p.part.n, length - p.part.at));
     return p;
 }
 
@@ -126,7 +130,7 @@ void asp_shard_slice_fast(const asp_kcall *k, asp_worker *w)
 {
     const asp_part_attr *a = k->attr;
     const part_walk p = part_walk_of(k, &k->out[0], k->in[0].dim[a->dim]);
-    if (a->fill != INT64_MIN && a->fill != 0) {
+    if ((a->fill != INT64_MIN && a->fill != 0) || p.scattered) {
         asp_shard_slice_ref(k, w);
         return;
     }

@@ -57,8 +57,9 @@ void asp_sdpa_rows(const asp_kcall *k, asp_rows *out_q, asp_rows *out_k)
         *out_k = asp_rows_all(n_k);
         return;
     }
-    const int64_t group = k->rank * rings / k->ranks;
-    ASP_CHECK(asp_rows_room(k->sizes[0], rings) == n_q && asp_rows_room(k->sizes[1], rings) == n_k);
+    const int64_t group = k->rank * rings / k->ranks, ranks = k->ranks;
+    ASP_CHECK(asp_rows_group_room(k->sizes[0], ranks, rings) == n_q &&
+              asp_rows_group_room(k->sizes[1], ranks, rings) == n_k);
     *out_q = asp_rows_of_group(k->sizes[0], rings, a->zigzag, group);
     *out_k =
         asp_rows_of_group(k->sizes[1], rings, a->zigzag, (group + rings - a->step % rings) % rings);

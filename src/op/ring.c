@@ -10,6 +10,14 @@
 #include "op/attention.h"
 #include "op/op_int.h"
 
+// What a group of ranks has room for of so many rows.
+static asp_size group_room(const asp_infer *in, asp_size rows)
+{
+    const asp_sdpa_attr *a = in->attr;
+    const asp_size room = asp_size_ceil_div(in->g, rows, asp_size_num(in->g, in->g->ranks));
+    return asp_size_mul(in->g, room, asp_size_num(in->g, in->g->ranks / a->rings));
+}
+
 static asp_status want_ring(const asp_infer *in)
 {
     const asp_sdpa_attr *a = in->attr;
@@ -22,9 +30,10 @@ static asp_status want_ring(const asp_infer *in)
                               "a row without keys cannot be '%s' where no rank knows all keys",
                               a->empty);
     if (a->rings == 1) return ASP_OK;
-    const asp_size rings = asp_size_num(in->g, a->rings);
-    const asp_size room_q = asp_size_ceil_div(in->g, a->tokens, rings);
-    const asp_size room_k = asp_size_ceil_div(in->g, a->keys, rings);
+    if (in->g->ranks % a->rings != 0)
+        return asp_infer_fail(in, ASP_ERR_SHAPE, "%lld ranks are not %lld groups",
+                              (long long)in->g->ranks, (long long)a->rings);
+    const asp_size room_q = group_room(in, a->tokens), room_k = group_room(in, a->keys);
     if (!asp_size_equal(room_q, q->dim[2]) || !asp_size_equal(room_k, k->dim[2]))
         return asp_infer_fail(
             in, ASP_ERR_SHAPE, "operands of %s and %s rows are no parts of %s and %s over %lld",

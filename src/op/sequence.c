@@ -118,8 +118,12 @@ static asp_val padded(asp_builder *b, int64_t dim, asp_val x, asp_size left, asp
 // x without its tail.
 static asp_val own_rows(asp_builder *b, const asp_seq_attr *s, asp_val x)
 {
-    asp_part_attr a = {
-        .dim = s->dim, .ranks = s->ranks, .of = s->of, .length = s->length, .fill = INT64_MIN};
+    asp_part_attr a = {.dim = s->dim,
+                       .ranks = s->ranks,
+                       .of = s->of,
+                       .length = s->length,
+                       .fill = INT64_MIN,
+                       .rings = 1};
     return ASP_B1(b, mask_tail, &a, x);
 }
 

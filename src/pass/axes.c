@@ -266,8 +266,8 @@ static bool has_rows_of_tokens(const walk *w, asp_node n)
     return false;
 }
 
-// Binds dim d of operand 1 of a product where its tokens meet those of operand 0; false: it is bound
-// as any other.
+// Binds dim d of operand 1 of a product where its tokens meet those of operand 0; false: it is
+// bound as any other.
 static bool bind_keys(walk *w, asp_node n, uint32_t d, asp_atoms atoms)
 {
     asp_rule_dim *dim = &w->node->rule.in[1][d];
@@ -331,7 +331,8 @@ static void derive_tokens(const walk *w, asp_node n)
     if (dim < 0 || !w->node->has_rule) return;
     asp_atoms from = flat(x, x->dims[info->in[0].i] ? x->dims[info->in[0].i][dim] : (asp_atoms){0});
     asp_atoms to = flat(x, x->dims[info->first.i][dim]);
-    if (from.n != 1 || to.n != 1 || from.at[0] == to.at[0] || !x->atoms.at[from.at[0]].token) return;
+    if (from.n != 1 || to.n != 1 || from.at[0] == to.at[0] || !x->atoms.at[from.at[0]].token)
+        return;
     const asp_atom *a = &x->atoms.at[from.at[0]];
     asp_atom *t = &x->atoms.at[to.at[0]];
     t->token = true;

@@ -14,8 +14,8 @@ typedef struct asp_atom {
     uint32_t outer, inner; // what it was refined into; 0 = nothing
     bool token;            // positions in a sequence of tokens
     bool batch;
-    // A token atom cut out of another (x[:, :-1]) is split where that one is, so that what has equal
-    // indices meets; 0: where its own size says.
+    // A token atom cut out of another (x[:, :-1]) is split where that one is, so that what has
+    // equal indices meets; 0: where its own size says.
     uint32_t base;
     bool made;        // of a pad or a convolution: what is cut out of it is split by its own size
     bool clash;       // it would have to be split in two ways
@@ -29,7 +29,7 @@ typedef struct asp_atoms {
 
 // A node whose results are not replicable.
 typedef struct asp_node_axes {
-    bool has_rule; // false: nothing that reaches it may be split
+    bool has_rule;                // false: nothing that reaches it may be split
     bool whole[ASP_MAX_OPERANDS]; // a product of queries with keys: the keys are gathered
     asp_rule rule; // dims whose atoms do not fit their letters have the letter `lost` in place
     asp_atoms letter[ASP_MAX_LETTERS];

@@ -22,6 +22,8 @@ typedef struct layout {
     bool zero_tail;  // the tail holds zeros
     bool filled;     // the tail holds `fill`
     int64_t fill;
+    int64_t rings; // the order in which what is split is shared out (base/rows.h); 0: as 1
+    bool zigzag;
     unsigned uniform; // bit d: all slices of dimension d are equal, it fits whole and split
 } layout;
 
@@ -73,6 +75,8 @@ typedef struct split_letter {
     bool any;
     uint8_t letter;
     asp_size before, whole, length;
+    int64_t rings;
+    bool zigzag;
     uint32_t operand; // where it was seen first
 } split_letter;
 
@@ -114,6 +118,12 @@ static asp_size units_of(checker *k, asp_size letter, asp_size local, const layo
     return asp_size_mul(k->g, rest, k->ranks);
 }
 
+// One group of all ranks, or every rank one, shares out alike in natural order.
+static bool same_order(const layout *l, int64_t rings, bool zigzag)
+{
+    return l->zigzag == zigzag && (!zigzag || l->rings == rings);
+}
+
 static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_letter *out)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
@@ -131,13 +141,15 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
             return wrong(k, n, "operand %u is split in dimension %u, which the op needs whole", i,
                          l->dim);
         s.operand = i;
+        s.rings = l->rings;
+        s.zigzag = l->zigzag;
         s.whole = units_of(k, r->letter[s.letter].size,
                            asp_val_type(k->g, info->in[i])->dim[l->dim], l, &s);
         s.length = asp_size_equal(s.whole, l->whole) ? l->length : s.whole;
         if (!out->any)
             *out = s;
         else if (out->letter != s.letter || !asp_size_equal(out->before, s.before) ||
-                 !same_parts(k, &s, out))
+                 !same_parts(k, &s, out) || !same_order(l, out->rings, out->zigzag))
             return wrong(k, n, "operands %u and %u are split along different axes", out->operand,
                          i);
     }
@@ -203,6 +215,8 @@ static asp_status place_in_result(checker *k, asp_node n, const asp_rule *r, con
             l->before = asp_size_mul(k->g, before, s->before);
             l->whole = s->whole;
             l->length = s->length;
+            l->rings = s->rings;
+            l->zigzag = s->zigzag;
         }
     }
     if (l->split) return ASP_OK;
@@ -302,6 +316,8 @@ static asp_status check_all_to_all(checker *k, asp_node n)
     ASP_TRY(check_ranks(k, n, a->ranks));
     if (l->partial || !l->split || l->dim != a->gather || !asp_size_equal(l->before, k->one))
         return wrong(k, n, "dimension %lld, which it gathers, is not split", (long long)a->gather);
+    if (l->zigzag)
+        return wrong(k, n, "what it gathers does not stand in the order of the sequence");
     asp_size gathered = asp_val_type(k->g, info->first)->dim[a->gather];
     asp_size split = asp_val_type(k->g, info->in[0])->dim[a->split];
     ASP_TRY(asp_size_div(k->g, gathered, asp_size_num(k->g, a->gather_unit), &gathered));
@@ -333,7 +349,9 @@ static asp_status check_slice(checker *k, asp_node n)
                                     .length = length,
                                     .filled = a->fill != INT64_MIN,
                                     .zero_tail = a->fill == 0,
-                                    .fill = a->fill};
+                                    .fill = a->fill,
+                                    .rings = a->rings,
+                                    .zigzag = a->zigzag};
     return ASP_OK;
 }
 
@@ -341,7 +359,8 @@ static asp_status check_slice(checker *k, asp_node n)
 static bool has_parts(const checker *k, const layout *l, const asp_part_attr *a)
 {
     return !l->partial && l->split && l->dim == a->dim && asp_size_equal(l->before, k->one) &&
-           asp_size_equal(l->whole, a->of.i ? a->of : a->length);
+           asp_size_equal(l->whole, a->of.i ? a->of : a->length) &&
+           same_order(l, a->rings, a->zigzag);
 }
 
 static asp_status check_pad(checker *k, asp_node n)
@@ -411,6 +430,38 @@ static asp_status check_mask(checker *k, asp_node n)
                      (long long)a->dim, asp_size_str(k->g, a->of));
     k->of[info->first.i] = *l;
     k->of[info->first.i].zero_tail = true;
+    return ASP_OK;
+}
+
+// Queries, keys and values are split in their dim of tokens, in the order that the op is told; what
+// it reads beside them is whole.
+static asp_status check_ring(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_sdpa_attr *a = info->attr;
+    ASP_TRY(check_ranks(k, n, a->rings));
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const layout *l = &k->of[info->in[i].i];
+        const asp_size rows = i ? a->keys : a->tokens;
+        if (i >= 3) {
+            if (!l->split && !l->partial) continue;
+            return wrong(k, n, "operand %u is not whole", i);
+        }
+        if (l->partial || !l->split || l->dim != 2 || !asp_size_equal(l->before, k->one) ||
+            !asp_size_equal(l->whole, rows) || !asp_size_equal(l->length, rows))
+            return wrong(k, n, "dimension 2 of operand %u is no part of %s", i,
+                         asp_size_str(k->g, rows));
+        if (!same_order(l, a->rings, a->zigzag))
+            return wrong(k, n, "the rows of operand %u are shared out in another order", i);
+    }
+    for (uint32_t i = 0; i < info->n_out; i++)
+        k->of[info->first.i + i] = (layout){.split = true,
+                                            .dim = 2,
+                                            .before = k->one,
+                                            .whole = a->tokens,
+                                            .length = a->tokens,
+                                            .rings = a->rings,
+                                            .zigzag = a->zigzag};
     return ASP_OK;
 }
 
@@ -507,6 +558,8 @@ static asp_status check_node(checker *k, asp_node n)
         ASP_TRY(check_shorten(k, n));
     else if (op == ASP_OP_mask_tail)
         ASP_TRY(check_mask(k, n));
+    else if (op == ASP_OP_ring_sdpa)
+        ASP_TRY(check_ring(k, n));
     else if (op == ASP_OP_all_reduce)
         ASP_TRY(check_all_reduce(k, n));
     else

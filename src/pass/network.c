@@ -112,6 +112,8 @@ static void build(network *w)
             asp_flow_add_edge(w->f, w->of_node[n.i], w->sink, p->op[n.i].sequence_price);
         if (p->op[n.i].chain == ASP_NO_CHAIN)
             asp_flow_add_edge(w->f, w->source, w->of_node[n.i], ASP_FLOW_INF);
+        else if (p->op[n.i].other_price)
+            asp_flow_add_edge(w->f, w->source, w->of_node[n.i], p->op[n.i].other_price);
     }
     ASP_FOR_NODES (p->g, n) {
         if (!p->axes.node[n.i]) continue;

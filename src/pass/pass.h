@@ -3,15 +3,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cost/cost.h"
 #include "op/op.h"
 
 // What the user asked for; read by passes, never written.
 typedef struct asp_pass_options {
     int64_t ranks;   // P >= 1
-    const char *sp;  // "auto" or "ulysses"
+    const char *sp;  // "auto", "ulysses", "ring", "hybrid:UxR"
     const char *ac;  // "none", "sac" or "layer"
     asp_env env;     // S, B, ...: what sizes are at plan time; empty where nothing is planned
     asp_dtype dtype; // of parameters and activations: f32 or f64
+    const asp_device *device; // one rank's, for prices of --sp auto; NULL: as if measured nowhere
 } asp_pass_options;
 
 // One run of one pass.

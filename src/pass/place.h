@@ -11,6 +11,22 @@
 
 #define ASP_NO_CHAIN UINT32_MAX
 
+// --sp: how attention meets the whole sequence.
+typedef enum asp_sp_kind {
+    ASP_SP_AUTO,    // whatever is cheapest, op by op
+    ASP_SP_ULYSSES, // heads split, by exchanges
+    ASP_SP_RING,    // keys and values go round
+    ASP_SP_HYBRID   // heads over groups of ranks, rings across the groups
+} asp_sp_kind;
+
+typedef struct asp_strategy {
+    asp_sp_kind kind;
+    int64_t heads, rings; // of hybrid:UxR; their product is the ranks
+} asp_strategy;
+
+// NULL: auto.
+asp_status asp_strategy_parse(asp_ctx *cx, const char *sp, int64_t ranks, asp_strategy *out_sp);
+
 // Atoms split together, outer to inner; P is spread over them: all but the last are split
 // completely and the last divides, so that each rank's part is one contiguous block of one size.
 // Where that is not possible the first atom alone is split, in parts of different sizes (ragged).
@@ -22,6 +38,7 @@ typedef struct asp_chain {
 // What a node is at either label.
 typedef struct asp_op_place {
     int64_t sequence_price; // bytes of all ranks; ASP_FLOW_INF: illegal at "sequence"
+    int64_t other_price;    // beside exchanges, where it is legal
     uint32_t chain;         // its chain at "other"; ASP_NO_CHAIN: illegal at "other"
     bool other;             // the cut's answer
 } asp_op_place;
@@ -32,7 +49,10 @@ typedef struct asp_placement {
     asp_graph *g;
     asp_axes axes;
     int64_t ranks;
-    asp_env env; // for prices
+    asp_strategy sp;
+    asp_env env;       // for prices
+    asp_device device; // for those of --sp auto
+    int64_t latency;   // of an exchange, in bytes of all ranks; 1: only that fewer are better
     ASP_VEC(asp_chain) chains;
     asp_op_place *op; // by node; meaningful where axes.node is set
     int64_t cost;     // of the cut: bytes moved by all ranks, forward and backward, + 1 an exchange
@@ -60,6 +80,10 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
 // Builds the network and sets `other` of every op (network.c).  Ties: as few exchanges as possible,
 // then as many ops as possible at "sequence".
 asp_status asp_placement_cut(asp_placement *p);
+// Attention that a ring can compute: op n, of these operands.  NULL, or why not (static text).
+const char *asp_ring_obstacle(const asp_axes *x, asp_node n);
+// At "sequence" op n goes round a ring.
+bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n);
 // Why op n cannot be split at all; returns the failure.
 asp_status asp_placement_refuse(asp_placement *p, asp_node n);
 // "dimension 1 (S) of operand 0 f32[B, S, 32]": where the tokens stand that op n reads.

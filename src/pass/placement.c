@@ -67,7 +67,8 @@ int64_t asp_exchange_price(const asp_placement *p, asp_val v, uint32_t chain)
 {
     if (asp_axes_count_value_tokens(&p->axes, v) != 1 || !splits_by_itself(p, v))
         return ASP_FLOW_INF;
-    return twice_with_grad(p, v, value_bytes(p, v)) * asp_exchange_copies(p, v, chain) + 1;
+    int64_t bytes = twice_with_grad(p, v, value_bytes(p, v)) * asp_exchange_copies(p, v, chain);
+    return bytes + (p->latency > 1 ? twice_with_grad(p, v, p->latency) : 1);
 }
 
 // ---- at "sequence"
@@ -200,6 +201,19 @@ static int64_t sequence_price(const asp_placement *p, asp_node n)
     if (letters > 1 || slices_parameter(p, n, token)) return ASP_FLOW_INF;
     if (a->rule.letter[token].kind == ASP_LETTER_SUM) return sum_price(p, n, token);
     return gather_price(p, n);
+}
+
+// Around a ring every rank sees all keys and values, forward and backward, and the sums of their
+// gradients: 3 P times their bytes, before the factor (P-1)/P that exchanges have too.
+static int64_t ring_price(const asp_placement *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    int64_t price = 0;
+    for (uint32_t i = 1; i < 3; i++) {
+        int64_t bytes = value_bytes(p, info->in[i]);
+        price += p->ranks * (bytes + 2 * (p->axes.needs_grad[info->in[i].i] ? bytes : 0));
+    }
+    return price + 1;
 }
 
 // ---- at "other"
@@ -445,6 +459,86 @@ static void add_symbol(asp_env *env, const char *symbol, int64_t value)
     env->at[env->n++].value = value;
 }
 
+// --sp ring: attention does not go to heads.
+static asp_status keep_on_ring(asp_placement *p)
+{
+    ASP_FOR_NODES (p->g, n) {
+        if (!p->axes.node[n.i] || asp_node_at(p->g, n)->op != ASP_OP_sdpa || !is_mixer(p, n))
+            continue;
+        const char *why = asp_ring_obstacle(&p->axes, n);
+        if (why)
+            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                            "--sp ring: %s cannot go round a ring: %s; use --sp auto",
+                            asp_node_str(p->g, n), why);
+        p->op[n.i].chain = ASP_NO_CHAIN;
+    }
+    return ASP_OK;
+}
+
+// ---- --sp auto
+// ------------------------------------------------------------------------------------
+//
+// Attention is priced by the time it takes, as bytes of all ranks whose exchange takes as long:
+// what goes round a ring and what merging its parts costs; heads that do not divide over the ranks.
+
+static int64_t as_bytes(const asp_placement *p, double seconds)
+{
+    double ranks = (double)p->ranks, bytes_a_second = p->device.exchange_gbs * 1e9;
+    double bytes = seconds * bytes_a_second * ranks * ranks / (ranks - 1);
+    return bytes < 0x1p46 ? (int64_t)bytes + 1 : INT64_C(1) << 46;
+}
+
+// Per rank, forward and backward.  Nothing is taken to be hidden: ranks of one machine copy with
+// the cores that would compute.
+static double ring_seconds(const asp_placement *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    int64_t out = value_bytes(p, info->first) / p->ranks,
+            q = value_bytes(p, info->in[0]) / p->ranks;
+    int64_t kv = 0;
+    for (uint32_t i = 1; i < 3; i++) kv += value_bytes(p, info->in[i]) / p->ranks;
+    double step = 6 * p->device.latency_us * 1e-6 + 3 * asp_time_link(&p->device, kv);
+    step += asp_time_stream(&p->device, 3 * out + 3 * q + 3 * kv + 2 * out); // merge, sums, delta
+    return (double)(p->ranks - 1) * step;
+}
+
+// Time in which some ranks have a head more than others.
+static double uneven_seconds(const asp_placement *p, asp_node n, const asp_chain *chain)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    const asp_type *q = asp_val_type(p->g, info->in[0]), *v = asp_val_type(p->g, info->in[2]);
+    const bool causal = ((const asp_sdpa_attr *)info->attr)->causal;
+    int64_t heads = nominal(p, q->dim[0]) * nominal(p, q->dim[1]), size;
+    int64_t rows = nominal(p, q->dim[2]), keys = nominal(p, v->dim[2]);
+    int64_t d = nominal(p, q->dim[3]), e = nominal(p, v->dim[3]);
+    if (!asp_chain_is_ragged(p->g, &p->axes, chain)) return 0;
+    ASP_CHECK(asp_size_is_num(p->g, p->axes.atoms.at[chain->atoms.at[0]].size, &size));
+    double more = (double)(asp_chain_room(p->g, &p->axes, chain, 0) * p->ranks) / (double)size - 1;
+    double flops = asp_flops_sdpa(heads, rows, keys, d, e, causal) +
+                   asp_flops_sdpa_grad(heads, rows, keys, d, e, causal);
+    return more * asp_time_attention(&p->device, flops / (double)p->ranks, 0);
+}
+
+static void price_attention(asp_placement *p)
+{
+    ASP_FOR_NODES (p->g, n) {
+        asp_op_place *op = &p->op[n.i];
+        if (!p->axes.node[n.i] || !is_mixer(p, n) || !asp_takes_ring(&p->sp, &p->axes, n)) continue;
+        op->sequence_price = as_bytes(p, ring_seconds(p, n));
+        if (op->chain != ASP_NO_CHAIN)
+            op->other_price = as_bytes(p, uneven_seconds(p, n, &p->chains.at[op->chain])) - 1;
+    }
+}
+
+static void choose_device(const asp_pass *px, asp_placement *p)
+{
+    const asp_machine m = asp_machine_builtin(ASP_ISA_AVX2, (int)p->ranks, 0);
+    p->device =
+        px->options->device ? *px->options->device : asp_device_of_rank(&m, (int)p->ranks, 1);
+    p->latency = 1;
+    if (p->sp.kind == ASP_SP_AUTO) p->latency = as_bytes(p, p->device.latency_us * 1e-6);
+}
+
 asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_placement)
 {
     asp_placement p = {.cx = px->cx,
@@ -453,6 +547,8 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
                        .ranks = px->options->ranks,
                        .env = px->options->env};
     bool tokens = false;
+    ASP_TRY(asp_strategy_parse(px->cx, px->options->sp, p.ranks, &p.sp));
+    choose_device(px, &p);
     add_symbol(&p.env, "S", 4096);
     add_symbol(&p.env, "B", 1);
     asp_axes_analyse(px->scratch, g, &p.axes);
@@ -461,6 +557,8 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
         p.op[n.i].chain = ASP_NO_CHAIN;
         if (!p.axes.node[n.i]) continue;
         p.op[n.i].sequence_price = sequence_price(&p, n);
+        if (p.sp.kind == ASP_SP_RING && asp_takes_ring(&p.sp, &p.axes, n))
+            p.op[n.i].sequence_price = ring_price(&p, n);
         tokens |= asp_axes_count_value_tokens(&p.axes, asp_node_at(g, n)->first) > 0;
     }
     if (!tokens)
@@ -469,6 +567,8 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
                         "give the input of token ids {role = \"tokens\"}",
                         g->name, (long long)p.ranks);
     find_chains(&p);
+    if (p.sp.kind == ASP_SP_RING) ASP_TRY(keep_on_ring(&p));
+    if (p.sp.kind == ASP_SP_AUTO) price_attention(&p);
     *out_placement = p;
     return ASP_OK;
 }

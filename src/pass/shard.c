@@ -11,8 +11,9 @@
 // brings it back.  Sizes of what is not replicable become local; replicable values stay whole and
 // are sliced where a split letter of an op meets them, once a value and dim.  A sum over split
 // tokens is all-reduced.  An op that needs all tokens gets them gathered, where the cut left it at
-// "sequence", and each rank keeps its part of what it gives.  With one rank nothing is done.  O(nodes).  Neighbours: place.c (who put
-// the exchanges in), axes.h, shard_cut.c (how values are cut), check.c (who proves the result).  SPDX-License-Identifier: Apache-2.0
+// "sequence", and each rank keeps its part of what it gives.  With one rank nothing is done.
+// O(nodes).  Neighbours: place.c (who put the exchanges in), axes.h, shard_cut.c (how values are
+// cut), check.c (who proves the result).  SPDX-License-Identifier: Apache-2.0
 #include "pass/shard_int.h"
 
 static asp_status confused(const asp_sharder *s, asp_node n, const char *what)
@@ -28,6 +29,22 @@ static bool same_chain(const asp_chain *a, const asp_chain *b)
     return a->atoms.n == b->atoms.n &&
            memcmp(a->atoms.at, b->atoms.at, a->atoms.n * sizeof a->atoms.at[0]) == 0 &&
            memcmp(a->parts, b->parts, a->atoms.n * sizeof a->parts[0]) == 0;
+}
+
+// ---- rings
+// -----------------------------------------------------------------------------------------
+
+// Attention at "sequence" that goes round: look-ups and the like stay whole.
+static void put_on_ring(asp_sharder *s, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(s->g, n);
+    asp_sdpa_attr a = *(const asp_sdpa_attr *)info->attr;
+    a.rings = s->rings;
+    a.zigzag = s->zigzag;
+    a.tokens = s->x.atoms.at[s->x.dims[info->in[0].i][2].at[0]].size;
+    a.keys = s->x.atoms.at[s->x.dims[info->in[1].i][2].at[0]].size;
+    asp_graph_set_op(s->g, n, ASP_OP_ring_sdpa);
+    asp_graph_set_attr(s->g, n, &a);
 }
 
 // ---- nodes
@@ -179,6 +196,38 @@ static asp_op sequence_op(const asp_sharder *s, asp_node n, uint32_t *out_dim, i
     return known && *out_rows > tokens / s->ranks ? ASP_NO_OP : op;
 }
 
+// Asks for neighbours, or for the place of a row.
+static bool wants_order(const asp_sharder *s, asp_node n)
+{
+    asp_op op = asp_node_at(s->g, n)->op;
+    uint32_t dim;
+    int64_t rows;
+    if (op == ASP_OP_all_to_all || op == ASP_OP_dropout) return true;
+    return sequence_op(s, n, &dim, &rows) != ASP_NO_OP;
+}
+
+// One order for the whole program: zig-zag shares causal attention out evenly, where nothing else
+// in the program asks for the order of rows.
+static void choose_order(asp_sharder *s)
+{
+    bool any = false, causal = true, free = true;
+    bool *away = ASP_NEW_ARRAY(s->px->scratch, bool, s->g->vals.n); // by value: not at "sequence"
+    ASP_FOR_NODES (s->g, n) {
+        const asp_node_info *info = asp_node_at(s->g, n);
+        bool exchanged = false;
+        if (!s->x.node[n.i]) continue;
+        for (uint32_t i = 0; i < info->n_in; i++) exchanged |= away[info->in[i].i];
+        if (info->op == ASP_OP_all_to_all) exchanged = !exchanged;
+        for (uint32_t i = 0; i < info->n_out; i++) away[info->first.i + i] = exchanged;
+        free = free && !wants_order(s, n);
+        if (exchanged || !asp_takes_ring(&s->sp, &s->x, n)) continue;
+        any = true;
+        causal = causal && ((const asp_sdpa_attr *)info->attr)->causal;
+    }
+    s->zigzag = any && causal && free;
+    s->rings = any ? s->ranks : 1;
+}
+
 static asp_status run_split(asp_sharder *s, asp_node n, asp_op op, uint32_t dim)
 {
     asp_val v = asp_node_at(s->g, n)->first;
@@ -202,15 +251,19 @@ static asp_status visit(asp_sharder *s, asp_node n)
     uint32_t dim = 0;
     int64_t rows;
     asp_op split = at_sequence ? sequence_op(s, n, &dim, &rows) : ASP_NO_OP;
-    bool whole = at_sequence && split == ASP_NO_OP && asp_axes_runs_whole(&s->x, n);
+    const bool ring = at_sequence && asp_takes_ring(&s->sp, &s->x, n);
+    const bool alone = ring || split != ASP_NO_OP; // what it has of the sequence is enough
+    const bool whole = at_sequence && !alone && asp_axes_runs_whole(&s->x, n);
     const asp_chain *run = whole ? &asp_state_whole : state;
+    if (ring) put_on_ring(s, n);
     for (uint32_t i = 0; i < asp_node_at(s->g, n)->n_in; i++) {
         asp_val v = asp_node_at(s->g, n)->in[i], x = s->map[v.i].i ? s->map[v.i] : v;
+        if (ring && i >= 3) continue;
         if (s->x.replicable[v.i]) {
             ASP_TRY(asp_align_replicable(s, n, i, run));
             continue;
         }
-        if (at_sequence && split == ASP_NO_OP && asp_axes_gathers(&s->x, n, i))
+        if (at_sequence && !alone && asp_axes_gathers(&s->x, n, i))
             ASP_TRY(asp_gather_tokens(s, v, x, &x));
         if (x.i != v.i) asp_graph_set_input(s->g, n, i, x);
     }
@@ -237,6 +290,8 @@ asp_status asp_pass_shard(asp_pass *px, asp_graph *g)
     s.state = ASP_NEW_ARRAY(px->scratch, const asp_chain *, g->vals.n);
     s.map = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
     s.newest = ASP_NEW_ARRAY(px->scratch, uint32_t, g->vals.n);
+    ASP_TRY(asp_strategy_parse(px->cx, px->options->sp, s.ranks, &s.sp));
+    choose_order(&s);
     s.gathered = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
     for (asp_node n = g->head, next; n.i; n = next) { // what is inserted is not visited
         next = asp_node_at(g, n)->next;

@@ -104,6 +104,14 @@ static asp_size room_of(const asp_sharder *s, const asp_cut *p)
     return asp_size_ceil_div(s->g, p->of, asp_size_num(s->g, s->ranks));
 }
 
+// The order of parts of the sequence; heads stand in their own.
+static void set_order(const asp_sharder *s, const asp_cut *p, asp_part_attr *a)
+{
+    if (!p->atom || !s->x.atoms.at[p->atom].token) return;
+    a->rings = s->rings;
+    a->zigzag = s->zigzag;
+}
+
 // Known to have no tail.
 static bool is_even(const asp_sharder *s, const asp_cut *p)
 {
@@ -144,11 +152,12 @@ static asp_status build_slice(asp_sharder *s, asp_val v, asp_cut_slice *e)
     const asp_cut *p = &e->at;
     asp_type whole = *asp_val_type(s->g, v);
     asp_size local = room_of(s, p);
-    asp_part_attr a = {.ranks = s->ranks, .fill = is_even(s, p) ? INT64_MIN : e->fill};
+    asp_part_attr a = {.ranks = s->ranks, .fill = is_even(s, p) ? INT64_MIN : e->fill, .rings = 1};
+    set_order(s, p, &a);
     uint32_t dim = 0;
     asp_val x;
     // Even parts of a whole dimension are cut as they stand: 4 of 8 heads of 16 are half of 128.
-    if (is_even(s, p) && asp_size_equal(p->outer, asp_size_num(s->g, 1))) {
+    if (is_even(s, p) && !a.zigzag && asp_size_equal(p->outer, asp_size_num(s->g, 1))) {
         x = v;
         dim = p->dim;
     } else
@@ -220,7 +229,9 @@ static asp_status mask_tail(asp_sharder *s, asp_node n, uint32_t i, const asp_cu
 {
     asp_val x = asp_node_at(s->g, n)->in[i];
     asp_type shape = *asp_val_type(s->g, x);
-    asp_part_attr a = {.ranks = s->ranks, .of = p->of, .length = p->split, .fill = INT64_MIN};
+    asp_part_attr a = {
+        .ranks = s->ranks, .of = p->of, .length = p->split, .fill = INT64_MIN, .rings = 1};
+    set_order(s, p, &a);
     uint32_t dim = 0;
     ASP_TRY(isolate(s, x, p, room_of(s, p), &x, &dim));
     a.dim = dim;
@@ -275,7 +286,9 @@ asp_status asp_gather_tokens(asp_sharder *s, asp_val v, asp_val x, asp_val *out_
         return ASP_OK;
     }
     asp_type whole = *asp_val_type(s->g, x);
-    asp_part_attr a = {.ranks = s->ranks, .of = p.of, .length = p.split, .fill = INT64_MIN};
+    asp_part_attr a = {
+        .ranks = s->ranks, .of = p.of, .length = p.split, .fill = INT64_MIN, .rings = 1};
+    set_order(s, &p, &a);
     uint32_t dim = 0;
     for (uint32_t d = 0; d < whole.rank; d++) whole.dim[d] = asp_whole_size(s, s->x.dims[v.i][d]);
     ASP_TRY(isolate(s, x, &p, room_of(s, &p), &x, &dim));
@@ -299,8 +312,13 @@ asp_status asp_shorten_tokens(asp_sharder *s, asp_val v, uint32_t dim, asp_val x
 {
     asp_cut p = no_cut(s, dim);
     extend(s, &p, s->x.dims[v.i][dim], NULL);
-    asp_part_attr a = {
-        .dim = dim, .ranks = s->ranks, .of = p.of, .length = p.split, .fill = INT64_MIN};
+    asp_part_attr a = {.dim = dim,
+                       .ranks = s->ranks,
+                       .of = p.of,
+                       .length = p.split,
+                       .fill = INT64_MIN,
+                       .rings = 1};
+    set_order(s, &p, &a);
     *out_x = ASP_B1(&s->b, shorten, &a, x);
     return s->b.status;
 }

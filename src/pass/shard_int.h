@@ -1,5 +1,5 @@
-// What pass/shard.c and shard_cut.c share: the state of the walk, and how values are cut: where in a
-// dim the split atoms stand, slices of replicable values, tails, gathers.
+// What pass/shard.c and shard_cut.c share: the state of the walk, and how values are cut: where in
+// a dim the split atoms stand, slices of replicable values, tails, gathers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 typedef struct asp_cut {
     uint32_t dim;
     asp_size outer, split, inner;
-    asp_size of; // what the parts are of: split itself, or the sequence it was cut out of
+    asp_size of;   // what the parts are of: split itself, or the sequence it was cut out of
     uint32_t atom; // the first of the split ones; 0: nothing of the dim is split
     int64_t parts;
 } asp_cut;
@@ -26,12 +26,15 @@ typedef struct asp_sharder {
     asp_graph *g;
     asp_axes x;
     int64_t ranks;
+    asp_strategy sp;
+    int64_t rings; // the order in which rows of the sequence are shared out (base/rows.h)
+    bool zigzag;
     asp_builder b;
     const asp_chain **state; // by value: the chain it is split along; NULL: at "sequence"
     asp_val *map;            // by value: what to read in its place, or none
     ASP_VEC(asp_cut_slice) slices;
-    uint32_t *newest;  // by value: index + 1
-    asp_val *gathered; // by value: it whole on every rank, or none
+    uint32_t *newest;           // by value: index + 1
+    asp_val *gathered;          // by value: it whole on every rank, or none
     ASP_VEC(asp_node) replaced; // nodes that nobody reads any more
 } asp_sharder;
 

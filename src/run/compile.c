@@ -40,6 +40,10 @@ asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
                              asp_graph **out_joint)
 {
     asp_pass_options o = pass_options(module, options);
+    asp_machine machine;
+    ASP_TRY(asp_machine_find(cx, &machine));
+    const asp_device device = asp_device_of_rank(&machine, (int)options->ranks, options->threads);
+    o.device = &device;
     ASP_TRY(check_ranks(cx, module, options));
     asp_graph *g = asp_graph_clone(module);
     asp_status s = asp_graph_typecheck(g);

@@ -1,6 +1,7 @@
 // What a run is made of, as a table: written into checkpoints, taken from them, compared with them;
 // and what of it makes no sense.  Neighbours: settings.def (rows), checkpoint.c, resume.c.
 // SPDX-License-Identifier: Apache-2.0
+#include "pass/place.h"
 #include "train/train_int.h"
 
 #include <unistd.h>
@@ -148,7 +149,7 @@ static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
 
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
 {
-    static const char *const sps[] = {"auto", "ulysses", "none", NULL};
+    asp_strategy strategy;
     static const char *const acs[] = {"none", "sac", "layer", NULL};
     if (o->ranks < 1 || o->ranks > MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "--ranks %lld: 1 to %d are possible",
@@ -158,6 +159,6 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
     if (o->threads < 1 || o->threads > MAX_THREADS)
         return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
                         (long long)o->threads, MAX_THREADS);
-    ASP_TRY(want_one_of(cx, "sp", o->sp, sps));
+    if (strcmp(o->sp, "none") != 0) ASP_TRY(asp_strategy_parse(cx, o->sp, o->ranks, &strategy));
     return want_one_of(cx, "ac", o->ac, acs);
 }

@@ -160,8 +160,10 @@ int main(int argc, char **argv)
             break;
         }
     }
-    printf("%ld programs: %d equal one device, %d refused (%.1f %%), %d without a finite loss, %d wrong\n",
-           programs, c->ran, c->refused, 100.0 * c->refused / (double)programs, c->void_, c->failed);
+    printf("%ld programs: %d equal one device, %d refused (%.1f %%), %d without a finite loss, %d "
+           "wrong\n",
+           programs, c->ran, c->refused, 100.0 * c->refused / (double)programs, c->void_,
+           c->failed);
     for (int i = 0; i < c->n_refusals; i++) printf("%5d  %s\n", c->times[i], c->refusal[i]);
     bool good = c->failed == 0 && c->refused * 20 <= programs;
     free(c);

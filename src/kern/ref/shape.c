@@ -1,5 +1,6 @@
 // Reference kernels that move or sum elements.  Neighbours: op/shape.c (what they mean), move.c
 // (fast).  SPDX-License-Identifier: Apache-2.0
+#include "base/rows.h"
 #include "kern/ref/ref.h"
 
 // Each element of the result sums its own slice, in the order of the operand.
@@ -66,14 +67,14 @@ void asp_sum_groups_ref(const asp_kcall *k, asp_worker *w)
     }
 }
 
-// The rank's part of dim, cut to the items there are: `of` and `length` are the call's sizes.
-static asp_part part_of(const asp_kcall *k, int64_t of, int64_t length)
+// What the rank holds of dim, cut to the items there are: `of` and `length` are the call's sizes.
+static asp_rows held(const asp_kcall *k, int64_t of, int64_t length)
 {
     const asp_part_attr *a = k->attr;
     ASP_CHECK(a->ranks == 1 || k->ranks == a->ranks);
-    asp_part p = asp_part_of(of, a->ranks, a->ranks == 1 ? 0 : k->rank);
-    p.n = asp_max(0, asp_min(p.n, length - p.at));
-    return p;
+    const asp_rows r =
+        asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, a->ranks == 1 ? 0 : k->rank);
+    return asp_rows_cut(&r, length);
 }
 
 void asp_shard_slice_ref(const asp_kcall *k, asp_worker *w)
@@ -81,16 +82,16 @@ void asp_shard_slice_ref(const asp_kcall *k, asp_worker *w)
     const asp_part_attr *a = k->attr;
     const asp_tensor *x = &k->in[0], *y = &k->out[0];
     const int64_t inner = asp_ref_inner(y, a->dim), room = y->dim[a->dim], n = x->dim[a->dim];
-    const asp_part p = part_of(k, asp_size_at(k, 0) ? asp_size_at(k, 0) : n, n);
+    const asp_rows r = held(k, asp_size_at(k, 0) ? asp_size_at(k, 0) : n, n);
+    const int64_t last = r.n ? r.seg[r.n - 1].at + r.seg[r.n - 1].n - 1 : n - 1;
     ASP_REF_EACH(i, w, asp_tensor_count(y))
     {
-        int64_t outer = i.at / inner / room, j = i.at / inner % room;
-        if (j >= p.n && a->fill != INT64_MIN) {
+        const int64_t outer = i.at / inner / room, at = asp_rows_place(&r, i.at / inner % room);
+        if (at < 0 && a->fill != INT64_MIN) {
             asp_ref_put(y, i.at, (double)a->fill);
             continue;
         }
-        int64_t from = asp_min(n - 1, p.at + asp_min(j, asp_max(0, p.n - 1)));
-        asp_ref_copy(y, i.at, x, (outer * n + from) * inner + i.at % inner);
+        asp_ref_copy(y, i.at, x, (outer * n + (at < 0 ? last : at)) * inner + i.at % inner);
     }
 }
 
@@ -99,12 +100,12 @@ void asp_shard_pad_ref(const asp_kcall *k, asp_worker *w)
     const asp_part_attr *a = k->attr;
     const asp_tensor *x = &k->in[0], *y = &k->out[0];
     const int64_t inner = asp_ref_inner(y, a->dim), room = x->dim[a->dim], n = y->dim[a->dim];
-    const asp_part p = part_of(k, asp_size_at(k, 0) ? asp_size_at(k, 0) : n, n);
+    const asp_rows r = held(k, asp_size_at(k, 0) ? asp_size_at(k, 0) : n, n);
     ASP_REF_EACH(i, w, asp_tensor_count(y))
     {
-        int64_t outer = i.at / inner / n, j = i.at / inner % n - p.at;
-        if (j >= 0 && j < p.n)
-            asp_ref_copy(y, i.at, x, (outer * room + j) * inner + i.at % inner);
+        const int64_t outer = i.at / inner / n, row = asp_rows_find(&r, i.at / inner % n);
+        if (row >= 0)
+            asp_ref_copy(y, i.at, x, (outer * room + row) * inner + i.at % inner);
         else
             asp_ref_put(y, i.at, 0.0);
     }
@@ -116,10 +117,10 @@ void asp_mask_tail_ref(const asp_kcall *k, asp_worker *w)
     const asp_tensor *x = &k->in[0], *y = &k->out[0];
     const int64_t inner = asp_ref_inner(y, a->dim), room = y->dim[a->dim];
     const int64_t of = asp_size_at(k, 0) ? asp_size_at(k, 0) : room * a->ranks;
-    const asp_part p = part_of(k, of, asp_size_at(k, 1) ? asp_size_at(k, 1) : of);
+    const asp_rows r = held(k, of, asp_size_at(k, 1) ? asp_size_at(k, 1) : of);
     ASP_REF_EACH(i, w, asp_tensor_count(y))
     {
-        if (i.at / inner % room < p.n)
+        if (i.at / inner % room < asp_rows_count(&r))
             asp_ref_copy(y, i.at, x, i.at);
         else
             asp_ref_put(y, i.at, 0.0);

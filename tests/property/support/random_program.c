@@ -5,8 +5,8 @@
 typedef struct gen {
     asp_text *t;
     uint64_t state;
-    int i;       // of the block
-    int64_t d;   // width of the stream
+    int i;     // of the block
+    int64_t d; // width of the stream
     int site;
 } gen;
 
@@ -53,7 +53,8 @@ static void residual(gen *g)
 {
     const char *r = "r";
     if (pick(g, 4) == 0) {
-        PUT("  %%rd%d : f64[B, S, %lld] = dropout %%r%d {p = 0.3, site = %d}\n", I, D, I, g->site++);
+        PUT("  %%rd%d : f64[B, S, %lld] = dropout %%r%d {p = 0.3, site = %d}\n", I, D, I,
+            g->site++);
         r = "rd";
     }
     PUT("  %%h%d : f64[B, S, %lld] = add %%h%d, %%%s%d\n", I + 1, D, I, r, I);
@@ -61,7 +62,8 @@ static void residual(gen *g)
 
 static const char *activation(gen *g)
 {
-    static const char *const names[] = {"gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "softplus"};
+    static const char *const names[] = {"gelu", "gelu_tanh", "relu",    "silu",
+                                        "tanh", "sigmoid",   "softplus"};
     return names[pick(g, 7)];
 }
 
@@ -74,8 +76,7 @@ static void mlp(gen *g)
     norm(g);
     param_sq(g, "u", 16, D);
     param_sq(g, "d", D, 16);
-    if (flat)
-        PUT("  %%f%d : f64[B*S, %lld] = view %%n%d {shape = [B*S, %lld]}\n", I, D, I, D);
+    if (flat) PUT("  %%f%d : f64[B*S, %lld] = view %%n%d {shape = [B*S, %lld]}\n", I, D, I, D);
     const char *in = flat ? "f" : "n";
     PUT("  %%a%d : f64[%s, 16] = linear %%%s%d, %%u%d\n", I, shape, in, I, I);
     PUT("  %%b%d : f64[%s, 16] = %s %%a%d\n", I, shape, act, I);
@@ -107,7 +108,8 @@ static void project_heads(gen *g, const char *name, int n, int w)
     PUT("  %%%s%d.l : f64[B, S, %d] = linear %%n%d, %%%s%d.w\n", name, I, n * w, I, name, I);
     PUT("  %%%s%d.v : f64[B, S, %d, %d] = view %%%s%d.l {shape = [B, S, %d, %d]}\n", name, I, n, w,
         name, I, n, w);
-    PUT("  %%%s%d : f64[B, %d, S, %d] = permute %%%s%d.v {perm = [0, 2, 1, 3]}\n", name, I, n, w, name, I);
+    PUT("  %%%s%d : f64[B, %d, S, %d] = permute %%%s%d.v {perm = [0, 2, 1, 3]}\n", name, I, n, w,
+        name, I);
 }
 
 // q, k and v of one linear: split, or a view and unbind.
@@ -117,17 +119,23 @@ static void project_packed(gen *g, int n, int w)
     PUT("  %%p%d.w : f64[%d, %lld] = param {name = \"p%d.w\"}\n", I, 3 * n * w, D, I);
     PUT("  %%p%d : f64[B, S, %d] = linear %%n%d, %%p%d.w\n", I, 3 * n * w, I, I);
     if (unbind) {
-        PUT("  %%p%d.v : f64[B, S, 3, %d, %d] = view %%p%d {shape = [B, S, 3, %d, %d]}\n", I, n, w, I, n, w);
-        PUT("  %%p%d.p : f64[3, B, %d, S, %d] = permute %%p%d.v {perm = [2, 0, 3, 1, 4]}\n", I, n, w, I);
-        PUT("  %%q%d, %%k%d, %%v%d : f64[B, %d, S, %d], f64[B, %d, S, %d], f64[B, %d, S, %d] = unbind %%p%d.p {dim = 0}\n",
+        PUT("  %%p%d.v : f64[B, S, 3, %d, %d] = view %%p%d {shape = [B, S, 3, %d, %d]}\n", I, n, w,
+            I, n, w);
+        PUT("  %%p%d.p : f64[3, B, %d, S, %d] = permute %%p%d.v {perm = [2, 0, 3, 1, 4]}\n", I, n,
+            w, I);
+        PUT("  %%q%d, %%k%d, %%v%d : f64[B, %d, S, %d], f64[B, %d, S, %d], f64[B, %d, S, %d] = "
+            "unbind %%p%d.p {dim = 0}\n",
             I, I, I, n, w, n, w, n, w, I);
         return;
     }
-    PUT("  %%q%d.s, %%k%d.s, %%v%d.s : f64[B, S, %d], f64[B, S, %d], f64[B, S, %d] = split %%p%d {dim = 2, parts = 3}\n",
+    PUT("  %%q%d.s, %%k%d.s, %%v%d.s : f64[B, S, %d], f64[B, S, %d], f64[B, S, %d] = split %%p%d "
+        "{dim = 2, parts = 3}\n",
         I, I, I, n * w, n * w, n * w, I);
     for (const char *s = "qkv"; *s; s++) {
-        PUT("  %%%c%d.v : f64[B, S, %d, %d] = view %%%c%d.s {shape = [B, S, %d, %d]}\n", *s, I, n, w, *s, I, n, w);
-        PUT("  %%%c%d : f64[B, %d, S, %d] = permute %%%c%d.v {perm = [0, 2, 1, 3]}\n", *s, I, n, w, *s, I);
+        PUT("  %%%c%d.v : f64[B, S, %d, %d] = view %%%c%d.s {shape = [B, S, %d, %d]}\n", *s, I, n,
+            w, *s, I, n, w);
+        PUT("  %%%c%d : f64[B, %d, S, %d] = permute %%%c%d.v {perm = [0, 2, 1, 3]}\n", *s, I, n, w,
+            *s, I);
     }
 }
 
@@ -148,7 +156,8 @@ static void output(gen *g, heads z)
 {
     PUT("  %%o%d.w : f64[%lld, %d] = param {name = \"o%d.w\"}\n", I, D, z.n * z.w, I);
     PUT("  %%o%d.p : f64[B, S, %d, %d] = permute %%o%d {perm = [0, 2, 1, 3]}\n", I, z.n, z.w, I);
-    PUT("  %%o%d.v : f64[B, S, %d] = view %%o%d.p {shape = [B, S, %d]}\n", I, z.n * z.w, I, z.n * z.w);
+    PUT("  %%o%d.v : f64[B, S, %d] = view %%o%d.p {shape = [B, S, %d]}\n", I, z.n * z.w, I,
+        z.n * z.w);
     PUT("  %%r%d : f64[B, S, %lld] = linear %%o%d.v, %%o%d.w\n", I, D, I, I);
     residual(g);
 }
@@ -159,12 +168,14 @@ static void attention(gen *g)
     project_all(g, z);
     const char *q = "q", *k = "k";
     if (coin(g)) {
-        PUT("  %%qr%d : f64[B, %d, S, %d] = rope %%q%d, %%positions {theta = 10}\n", I, z.n, z.w, I);
-        PUT("  %%kr%d : f64[B, %d, S, %d] = rope %%k%d, %%positions {theta = 10}\n", I, z.k, z.w, I);
+        PUT("  %%qr%d : f64[B, %d, S, %d] = rope %%q%d, %%positions {theta = 10}\n", I, z.n, z.w,
+            I);
+        PUT("  %%kr%d : f64[B, %d, S, %d] = rope %%k%d, %%positions {theta = 10}\n", I, z.k, z.w,
+            I);
         q = "qr", k = "kr";
     }
-    PUT("  %%o%d, %%lse%d : f64[B, %d, S, %d], f64[B, %d, S] = sdpa %%%s%d, %%%s%d, %%v%d", I, I, z.n, z.w, z.n, q, I,
-        k, I, I);
+    PUT("  %%o%d, %%lse%d : f64[B, %d, S, %d], f64[B, %d, S] = sdpa %%%s%d, %%%s%d, %%v%d", I, I,
+        z.n, z.w, z.n, q, I, k, I, I);
     switch (pick(g, 8)) {
     case 0: PUT(" {scale = 0.6}\n"); break;
     case 1: PUT(" {scale = 0.6, causal = false}\n"); break;
@@ -200,7 +211,8 @@ static void manual(gen *g)
         PUT("  %%rows%d : i64[S, 1] = view %%positions {shape = [S, 1]}\n", I);
         PUT("  %%cols%d : i64[1, S] = view %%positions {shape = [1, S]}\n", I);
         PUT("  %%allow%d : bool[S, S] = le %%cols%d, %%rows%d\n", I, I, I);
-        PUT("  %%zero%d : f64[S, S] = constant\n  %%far%d : f64[S, S] = constant {value = -1e9}\n", I, I);
+        PUT("  %%zero%d : f64[S, S] = constant\n  %%far%d : f64[S, S] = constant {value = -1e9}\n",
+            I, I);
         PUT("  %%m%d : f64[S, S] = where %%allow%d, %%zero%d, %%far%d\n", I, I, I, I);
         PUT("  %%sm%d : f64[B, %d, S, S] = add %%%s%d, %%m%d\n", I, z.n, s, I, I);
         s = "sm";
@@ -227,7 +239,9 @@ static void along(gen *g)
     norm(g);
     switch (pick(g, 8)) {
     case 0: PUT("  %%r%d : f64[B, S, %lld] = cumsum %%n%d {dim = 1}\n", I, D, I); break;
-    case 1: PUT("  %%r%d : f64[B, S, %lld] = shift %%n%d {by = -1, fill = 0, dim = 1}\n", I, D, I); break;
+    case 1:
+        PUT("  %%r%d : f64[B, S, %lld] = shift %%n%d {by = -1, fill = 0, dim = 1}\n", I, D, I);
+        break;
     case 2: PUT("  %%r%d : f64[B, S, %lld] = roll %%n%d {dim = 1, by = 2}\n", I, D, I); break;
     case 3: PUT("  %%r%d : f64[B, S, %lld] = flip %%n%d {dim = 1}\n", I, D, I); break;
     case 4:
@@ -241,13 +255,15 @@ static void along(gen *g)
     case 6:
         PUT("  %%ct%d : f64[B, %lld, S] = permute %%n%d {perm = [0, 2, 1]}\n", I, D, I);
         PUT("  %%cw%d : f64[%lld, 1, 3] = param {name = \"cw%d\"}\n", I, D, I);
-        PUT("  %%cc%d : f64[B, %lld, S] = conv1d %%ct%d, %%cw%d {left = 2, groups = 0}\n", I, D, I, I);
+        PUT("  %%cc%d : f64[B, %lld, S] = conv1d %%ct%d, %%cw%d {left = 2, groups = 0}\n", I, D, I,
+            I);
         PUT("  %%r%d : f64[B, S, %lld] = permute %%cc%d {perm = [0, 2, 1]}\n", I, D, I);
         break;
     default:
         PUT("  %%ct%d : f64[B, %lld, S] = permute %%n%d {perm = [0, 2, 1]}\n", I, D, I);
         PUT("  %%cw%d : f64[%lld, %lld, 3] = param {name = \"cw%d\"}\n", I, D, D, I);
-        PUT("  %%cc%d : f64[B, %lld, S] = conv1d %%ct%d, %%cw%d {left = 1, right = 1}\n", I, D, I, I);
+        PUT("  %%cc%d : f64[B, %lld, S] = conv1d %%ct%d, %%cw%d {left = 1, right = 1}\n", I, D, I,
+            I);
         PUT("  %%r%d : f64[B, S, %lld] = permute %%cc%d {perm = [0, 2, 1]}\n", I, D, I);
         break;
     }
@@ -262,7 +278,9 @@ static void pooled(gen *g)
     case 0: PUT("  %%pl%d : f64[B, %lld] = mean %%n%d {dims = [1]}\n", I, D, I); break;
     case 1: PUT("  %%pl%d : f64[B, %lld] = select %%n%d {dim = 1, at = S - 1}\n", I, D, I); break;
     case 2: PUT("  %%pl%d : f64[B, %lld] = amax %%n%d {dims = [1]}\n", I, D, I); break;
-    default: PUT("  %%pl%d : f64[B, %lld] = var %%n%d {dims = [1], correction = 0}\n", I, D, I); break;
+    default:
+        PUT("  %%pl%d : f64[B, %lld] = var %%n%d {dims = [1], correction = 0}\n", I, D, I);
+        break;
     }
     param_sq(g, "pw", D, D);
     PUT("  %%po%d : f64[B, %lld] = linear %%pl%d, %%pw%d\n", I, D, I, I);
@@ -301,7 +319,8 @@ static void positional(gen *g)
         PUT("  %%pe%d : f64[S, %lld] = embedding %%positions, %%wpe%d\n", I, D, I);
     } else {
         PUT("  %%pf%d : f64[S] = cast %%positions {to = f64}\n", I);
-        PUT("  %%ps%d : f64[S] = sin %%pf%d\n  %%pi%d : f64[S, 1] = view %%ps%d {shape = [S, 1]}\n", I, I, I, I);
+        PUT("  %%ps%d : f64[S] = sin %%pf%d\n  %%pi%d : f64[S, 1] = view %%ps%d {shape = [S, 1]}\n",
+            I, I, I, I);
         PUT("  %%pp%d : f64[1, %lld] = param {name = \"pp%d\"}\n", I, D, I);
         PUT("  %%pe%d : f64[S, %lld] = mul %%pi%d, %%pp%d\n", I, D, I, I);
     }
@@ -323,14 +342,16 @@ static void experts(gen *g)
     for (int e = 0; e < 3; e++) {
         PUT("  %%e%d.%d.w : f64[%lld, %lld] = param {name = \"e%d.%d.w\"}\n", I, e, D, D, I, e);
         PUT("  %%e%d.%d.l : f64[B, S, %lld] = linear %%n%d, %%e%d.%d.w\n", I, e, D, I, I, e);
-        PUT("  %%e%d.%d.g : f64[B, S, 1] = slice %%ew%d {dim = 2, start = %d, end = %d}\n", I, e, I, e, e + 1);
+        PUT("  %%e%d.%d.g : f64[B, S, 1] = slice %%ew%d {dim = 2, start = %d, end = %d}\n", I, e, I,
+            e, e + 1);
         PUT("  %%e%d.%d : f64[B, S, %lld] = mul %%e%d.%d.l, %%e%d.%d.g\n", I, e, D, I, e, I, e);
     }
     PUT("  %%ea%d : f64[B, S, %lld] = add %%e%d.0, %%e%d.1\n", I, D, I, I);
     PUT("  %%eb%d : f64[B, S, %lld] = add %%ea%d, %%e%d.2\n", I, D, I, I);
     PUT("  %%bal%d : f64[3] = mean %%gp%d {dims = [0, 1]}\n", I, I);
     PUT("  %%cnt%d : f64[3] = mean %%ew%d {dims = [0, 1]}\n", I, I);
-    PUT("  %%bp%d : f64[3] = mul %%bal%d, %%cnt%d\n  %%bs%d : f64[] = sum %%bp%d {dims = [0]}\n", I, I, I, I, I);
+    PUT("  %%bp%d : f64[3] = mul %%bal%d, %%cnt%d\n  %%bs%d : f64[] = sum %%bp%d {dims = [0]}\n", I,
+        I, I, I, I);
     PUT("  %%r%d : f64[B, S, %lld] = mul %%eb%d, %%bs%d\n", I, D, I, I);
     residual(g);
 }
@@ -376,7 +397,8 @@ static void loss_z(gen *g)
 {
     PUT("  %%next : i64[B, S] = shift %%labels\n");
     PUT("  %%ce : f64[] = cross_entropy %%logits, %%next\n");
-    PUT("  %%lz : f64[B, S] = logsumexp %%logits {dims = [2]}\n  %%lz2 : f64[B, S] = mul %%lz, %%lz\n");
+    PUT("  %%lz : f64[B, S] = logsumexp %%logits {dims = [2]}\n  %%lz2 : f64[B, S] = mul %%lz, "
+        "%%lz\n");
     PUT("  %%zl : f64[] = mean %%lz2 {dims = [0, 1]}\n");
     PUT("  %%loss : f64[] = add %%ce, %%zl\n");
 }

@@ -1,7 +1,7 @@
 // Random small transformer programs as graph text: a stream f64[B, S, D] through blocks drawn at
 // random (norms, MLPs, attention of all kinds, what mixes tokens otherwise), then a loss drawn at
-// random.  A program is the list of its blocks, each with a seed of its own, so that one can be left
-// out without changing the others: that is how a failing one is shrunk.
+// random.  A program is the list of its blocks, each with a seed of its own, so that one can be
+// left out without changing the others: that is how a failing one is shrunk.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -59,7 +59,7 @@ static void every_row_has_one_holder(void **state)
                     for (int64_t g = 0; g < rings; g++) {
                         asp_rows rows = asp_rows_of_group(n, rings, zigzag, g);
                         int64_t count = asp_rows_count(&rows), of_ranks = 0;
-                        assert_true(count <= asp_rows_room(n, rings));
+                        assert_true(count <= asp_rows_group_room(n, ranks, rings));
                         for (int64_t r = g * ranks / rings; r < (g + 1) * ranks / rings; r++) {
                             asp_rows mine = asp_rows_of_rank(n, ranks, rings, zigzag, r);
                             for (int64_t i = 0; i < asp_rows_count(&mine); i++, of_ranks++)

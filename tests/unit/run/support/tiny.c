@@ -18,6 +18,7 @@ tiny tiny_default(void)
                   .ranks = 1,
                   .threads = 1,
                   .ac = "none",
+                  .sp = "ulysses",
                   .steps = 1,
                   .labels = "uneven",
                   .skip_sp = true};
@@ -125,7 +126,7 @@ static asp_status compile_unfused(asp_ctx *cx, const asp_graph *g, const asp_com
                                .env = {.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2}};
     asp_run_options run = {.env = passes.env, .threads = o->threads, .backend = o->backend};
     ASP_TRY(asp_compile_joint(cx, g, o, NULL, &joint));
-    asp_status s = asp_passes_run(cx, joint, "remat", &passes, NULL);
+    asp_status s = asp_passes_run(cx, joint, "remat,ring", &passes, NULL);
     if (s == ASP_OK) s = asp_plan_create(cx, joint, &run, out_plan);
     asp_graph_destroy(joint);
     return s;
@@ -150,7 +151,7 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                              .batch = t->batch,
                              .seq = t->seq,
                              .threads = t->threads,
-                             .sp = "ulysses",
+                             .sp = t->sp,
                              .ac = t->ac,
                              .backend = ASP_COMM_thread,
                              .skip_sp = t->skip_sp};

@@ -15,7 +15,7 @@ typedef struct tiny {
     asp_dtype dtype;
     int64_t batch, seq, ranks;
     int threads;
-    const char *ac;
+    const char *ac, *sp;
     bool skip_sp;
     bool unfused;       // every op runs alone
     bool quick;         // the graph is not verified after each pass
