@@ -516,10 +516,9 @@ static asp_status check_dropout(checker *k, asp_node n)
     bool right = parts == (l->split ? k->g->ranks : 1);
     if (l->split && a->dims.n == 1)
         right &= a->dims.at[0] == l->dim && a->stride.at[0] == 1 &&
-                 (!has_tail(k, l->whole, l->length) ||
-                  (asp_size_equal(a->whole.at[0], l->whole) &&
-                   asp_size_equal(a->whole.at[0], l->length) &&
-                   asp_size_equal(a->outer.at[0], l->before)));
+                 (!has_tail(k, l->whole, l->length) || (asp_size_equal(a->of.at[0], l->whole) &&
+                                                        asp_size_equal(a->whole.at[0], l->length) &&
+                                                        asp_size_equal(a->outer.at[0], l->before)));
     if (right) return ASP_OK;
     return wrong(k, n, "its random numbers are not counted by the place in the whole tensor");
 }

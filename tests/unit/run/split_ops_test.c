@@ -41,7 +41,9 @@ static const program programs[] = {
     {"dropout of all tokens but the last",
      "%s : f64[B, S - 1, 8] = slice %x {dim = 1, end = S - 1}\n"
      "%d : f64[B, S - 1, 8] = dropout %s {p = 0.5, site = 2}\n"
-     "%y : f64[B, S, 8] = pad %d {dim = 1, right = 1}\n"},
+     "%sq : f64[B, S - 1, 8] = mul %d, %d\n"
+     "%one : f64[] = sum %sq {dims = [0, 1, 2]}\n"
+     "%y : f64[B, S, 8] = mul %x, %one\n"},
     {"convolution", "%t : f64[B, 8, S] = permute %x {perm = [0, 2, 1]}\n"
                     "%k : f64[8, 1, 3] = param {name = \"k\"}\n"
                     "%b : f64[8] = param {name = \"b\"}\n"
