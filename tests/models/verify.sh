@@ -4,9 +4,15 @@
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 autosp=$1 model=$2 data=$3 ranks=$4
+wide=$model option=--dtype=f64
 
-verify() { "$autosp" verify --model "$model" --data "$data" --ranks "$ranks" --threads 1 "$@"; }
 case $model in
-*.ir) verify --seq 23; verify --seq 24 --batch 2 ;; # its dtype stands in the text
-*) verify --seq 23; verify --seq 24 --batch 2 --dtype f64 ;;
+*.ir) # its dtype stands in the text
+    folder=$(mktemp -d)
+    trap 'rm -r "$folder"' EXIT
+    wide=$folder/wide.ir option=--dtype=f32
+    sed 's/f32/f64/g' "$model" >"$wide"
+    ;;
 esac
+"$autosp" verify --model "$model" --data "$data" --ranks "$ranks" --threads 1 --seq 23
+"$autosp" verify --model "$wide" --data "$data" --ranks "$ranks" --threads 1 --seq 24 --batch 2 $option
