@@ -11,7 +11,7 @@ case $model in
     folder=$(mktemp -d)
     trap 'rm -r "$folder"' EXIT
     wide=$folder/wide.ir option=--dtype=f32
-    sed 's/f32/f64/g' "$model" >"$wide"
+    sed -e 's/f32/f64/g' -e '/: f64.* = cast %/s/ @/ {to = f64} @/' "$model" >"$wide" # f32 is cast's standard
     ;;
 esac
 "$autosp" verify --model "$model" --data "$data" --ranks "$ranks" --threads 1 --seq 23

@@ -14,12 +14,27 @@ SEQ = 192
 PACKAGES = ["torch==2.13.0", "transformers", "safetensors"]
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
-# What differs between the models that go both ways.
+# What all have, under the names of each family.
+SIZES = dict(vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             intermediate_size=96, max_position_embeddings=512, initializer_range=0.2, tie_word_embeddings=False)
+GPT2_SIZES = dict(vocab_size=256, n_embd=60, n_layer=2, n_head=4, n_positions=256, initializer_range=0.2,
+                  attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+# The models that go both ways: family and what differs.  gemma2 widens its scores, so its caps are small.
 MODELS = {
-    "grouped heads": {},
-    "tied": {"tie_word_embeddings": True},
-    "wide heads": {"head_dim": 24, "num_key_value_heads": 1},
-    "llama3 rope": {"rope_parameters": LLAMA3, "rope_theta": 500000.0},
+    "grouped heads": ("llama", {}),
+    "tied": ("llama", {"tie_word_embeddings": True}),
+    "wide heads": ("llama", {"head_dim": 24, "num_key_value_heads": 1}),
+    "llama3 rope": ("llama", {"rope_parameters": LLAMA3, "rope_theta": 500000.0}),
+    "biases and gelu": ("llama", {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
+    "mistral": ("mistral", {"sliding_window": 50}),
+    "mistral without a window": ("mistral", {"sliding_window": None, "head_dim": 24}),
+    "qwen2": ("qwen2", {}),
+    "qwen2, late windows": ("qwen2", {"use_sliding_window": True, "sliding_window": 33, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {"head_dim": 24}),
+    "gemma2": ("gemma2", {"head_dim": 24, "sliding_window": 40, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 8.0,
+                          "final_logit_softcapping": 6.0, "initializer_range": 0.1, "tie_word_embeddings": True}),
+    "gpt2": ("gpt2", {}),
+    "gpt2, narrow and untied": ("gpt2", {"n_inner": 40, "tie_word_embeddings": False, "activation_function": "relu"}),
 }
 
 
@@ -64,15 +79,18 @@ def transformers_loss(folder, data):
         return model(input_ids=ids, labels=ids).loss.item()
 
 
-def save_model(folder, changes, dtype):
+def save_model(folder, family, changes, dtype):
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(5)
-    config = LlamaConfig(**{**dict(
-        vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=96, max_position_embeddings=512, initializer_range=0.2, tie_word_embeddings=False), **changes})
-    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    config = AutoConfig.for_model(family, **{**(GPT2_SIZES if family == "gpt2" else SIZES), **changes})
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():  # norms and biases start all alike: a mistake with them would not show
+        for p in model.parameters():
+            if p.ndim == 1:
+                p += 0.2 * torch.randn_like(p)
+    model.to(dtype).save_pretrained(folder)
 
 
 def compare(what, folder, data):
@@ -100,11 +118,11 @@ def check_all(at):
         f.write(source)
     with open(data, "wb") as f:
         f.write(source[:SEQ])
-    for i, (name, changes) in enumerate(MODELS.items()):
+    for i, (name, (family, changes)) in enumerate(MODELS.items()):
         for dtype in torch.float32, torch.bfloat16:
             saved, out = os.path.join(at, f"saved-{i}-{dtype}"), os.path.join(at, f"trained-{i}-{dtype}")
             kind = str(dtype).split(".")[1]
-            save_model(saved, changes, dtype)
+            save_model(saved, family, changes, dtype)
             ok &= compare(f"{name}, saved by transformers as {kind}", saved, data)
             autosp("train", "--model", saved, "--data", text, "--seq", SEQ, "--ranks", 2, "--threads", 1, "--steps", 5,
                    "--lr", 3e-3, "--out", out)
