@@ -192,13 +192,14 @@ void asp_move_rows_fast(const asp_kcall *k, asp_worker *w)
     const size_t all = (size_t)y->dim[a->dim] * row, kept = (size_t)m.n * row;
     const char *from = x->data;
     char *to = y->data;
-    for (int64_t i, end; asp_claim(w, asp_dim_product(y, 0, a->dim), asp_runs_per_chunk(all), &i, &end);)
+    for (int64_t i, end;
+         asp_claim(w, asp_dim_product(y, 0, a->dim), asp_runs_per_chunk(all), &i, &end);)
         for (; i < end; i++) {
             char *at = to + (size_t)i * all;
             memset(at, 0, all);
             if (kept)
-                memcpy(at + (size_t)m.to * row,
-                       from + (size_t)(i * x->dim[a->dim] + m.from) * row, kept);
+                memcpy(at + (size_t)m.to * row, from + (size_t)(i * x->dim[a->dim] + m.from) * row,
+                       kept);
         }
 }
 

@@ -93,12 +93,12 @@ static asp_val moved(asp_builder *b, const asp_seq_attr *s, const char *map, int
                      asp_size at, asp_val x)
 {
     asp_rows_map_attr a = {.dim = s->dim,
-                       .ranks = s->ranks,
-                       .of = s->of,
-                       .length = s->length,
-                       .map = map,
-                       .count = count,
-                       .at = at};
+                           .ranks = s->ranks,
+                           .of = s->of,
+                           .length = s->length,
+                           .map = map,
+                           .count = count,
+                           .at = at};
     return ASP_B1(b, move_rows, &a, x);
 }
 
@@ -247,7 +247,8 @@ void asp_seq_scan_lower(asp_builder *b, asp_node n, asp_val *out)
     first.dim[s.dim] = asp_size_num(b->g, 1);
     asp_val ones = asp_build_constant(b, 1, &first), zeros = asp_build_constant(b, 0, &of_a);
     asp_val product = ASP_B3(b, scan, &along, a, zeros, ones);
-    asp_val rows_a = collected(b, &s, "last", 1, product), rows_h = collected(b, &s, "last", 1, own);
+    asp_val rows_a = collected(b, &s, "last", 1, product),
+            rows_h = collected(b, &s, "last", 1, own);
     bool given = asp_node_at(b->g, n)->n_in == 3;
     asp_val h0 = given ? asp_in(b, n, 2) : (asp_val){0};
     asp_val states = given ? ASP_B3(b, scan, &along, rows_a, rows_h, h0)

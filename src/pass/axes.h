@@ -1,6 +1,7 @@
 // Axes: what each dimension of a value *is*, beside its size.  A dimension is a list of atoms,
 // outer to inner; a dimension of size 1 has none.  Two dimensions of equal size are never confused.
 // Neighbours: op/rule.h (what ops do to dimensions), place.c and shard.c (who read this).
+// axes.c analyses, axes_sequence.c answers what an op does to a split sequence.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -60,7 +61,8 @@ bool asp_axes_shortens(const asp_axes *x, asp_node n);
 // The op that does n's work on a split sequence; ASP_NO_OP: none.  dim is the token dim of its
 // first operand; out_rows the rows of it that travel.
 asp_op asp_axes_algorithm(const asp_axes *x, asp_node n, uint32_t *out_dim, int64_t *out_rows);
-// The size by which a token atom is split.
+// The atom by whose size a token atom is split, and that size.
+uint32_t asp_axes_base(const asp_axes *x, uint32_t atom);
 asp_size asp_axes_base_size(const asp_axes *x, uint32_t atom);
 
 bool asp_atoms_have(asp_atoms list, uint32_t atom);

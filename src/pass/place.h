@@ -84,7 +84,9 @@ asp_status asp_placement_cut(asp_placement *p);
 const char *asp_ring_obstacle(const asp_axes *x, asp_node n);
 // At "sequence" op n goes round a ring.
 bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n);
-// Why op n cannot be split at all; returns the failure.
+// Does a letter of the rule of n stand in operand i?
+bool asp_operand_has(const asp_placement *p, asp_node n, uint32_t i, uint8_t letter);
+// Why op n cannot be split at all; returns the failure (refuse.c).
 asp_status asp_placement_refuse(asp_placement *p, asp_node n);
 // "dimension 1 (S) of operand 0 f32[B, S, 32]": where the tokens stand that op n reads.
 const char *asp_placement_tokens(asp_placement *p, asp_node n);

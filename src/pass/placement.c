@@ -81,7 +81,7 @@ static bool dim_has(const asp_rule_dim *d, uint8_t letter)
     return false;
 }
 
-static bool operand_has(const asp_placement *p, asp_node n, uint32_t i, uint8_t letter)
+bool asp_operand_has(const asp_placement *p, asp_node n, uint32_t i, uint8_t letter)
 {
     const asp_node_axes *a = p->axes.node[n.i];
     asp_val v = asp_node_at(p->g, n)->in[i];
@@ -108,7 +108,7 @@ static bool slices_parameter(const asp_placement *p, asp_node n, uint8_t letter)
     if (info->op == ASP_OP_conv || info->op == ASP_OP_conv1d) return false; // depthwise
     for (uint32_t i = 0; i < info->n_in; i++) {
         asp_val v = info->in[i];
-        if (p->axes.replicable[v.i] && p->axes.needs_grad[v.i] && operand_has(p, n, i, letter))
+        if (p->axes.replicable[v.i] && p->axes.needs_grad[v.i] && asp_operand_has(p, n, i, letter))
             return true;
     }
     return false;
@@ -172,7 +172,7 @@ static int64_t algorithm_price(const asp_placement *p, asp_node n)
 static bool is_read(const asp_placement *p, asp_node n, uint8_t letter)
 {
     for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_in; i++)
-        if (operand_has(p, n, i, letter)) return true;
+        if (asp_operand_has(p, n, i, letter)) return true;
     return false;
 }
 
@@ -571,59 +571,4 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
     if (p.sp.kind == ASP_SP_AUTO) price_attention(&p);
     *out_placement = p;
     return ASP_OK;
-}
-
-// ---- refusals
-// -----------------------------------------------------------------------------------
-
-const char *asp_placement_tokens(asp_placement *p, asp_node n)
-{
-    const asp_node_info *info = asp_node_at(p->g, n);
-    for (uint32_t i = 0; i < info->n_in; i++) {
-        const asp_type *t = asp_val_type(p->g, info->in[i]);
-        for (uint32_t d = 0; p->axes.dims[info->in[i].i] && d < t->rank; d++)
-            if (asp_axes_count_tokens(&p->axes, p->axes.dims[info->in[i].i][d]))
-                return asp_printf(p->arena, "dimension %u (%s) of operand %u %s", d,
-                                  asp_size_str(p->g, t->dim[d]), i, asp_type_str(p->g, t));
-    }
-    return "the sequence";
-}
-
-// A parameter of one row a token would have to be cut.
-static asp_status refuse_parameter(asp_placement *p, asp_node n)
-{
-    const asp_node_axes *a = p->axes.node[n.i];
-    const asp_node_info *info = asp_node_at(p->g, n);
-    for (uint32_t i = 0; i < info->n_in; i++) {
-        asp_val v = info->in[i];
-        if (!p->axes.replicable[v.i] || !p->axes.needs_grad[v.i]) continue;
-        for (uint32_t c = 0; c < a->rule.n_letters; c++) {
-            if (!asp_axes_count_tokens(&p->axes, a->letter[c]) || !operand_has(p, n, i, (uint8_t)c))
-                continue;
-            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
-                            "%s cannot be split over %lld ranks: operand %u, %s %s, has one slice "
-                            "a token and is trained; read it by an embedding of positions",
-                            asp_node_str(p->g, n), (long long)p->ranks, i, asp_val_str(p->g, v),
-                            asp_type_str(p->g, asp_val_type(p->g, v)));
-        }
-    }
-    return ASP_OK;
-}
-
-asp_status asp_placement_refuse(asp_placement *p, asp_node n)
-{
-    const char *node = asp_node_str(p->g, n);
-    const char *where = asp_placement_tokens(p, n);
-    if (!p->axes.node[n.i]->has_rule)
-        return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
-                        "%s cannot be split over %lld ranks: the op has no sharding rule, and its "
-                        "tokens in %s are split; keep it before the token embedding, or write it "
-                        "with ops that have rules (autosp docs ops)",
-                        node, (long long)p->ranks, where);
-    ASP_TRY(refuse_parameter(p, n));
-    return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
-                    "%s cannot be split over %lld ranks: it needs all tokens of %s at once, and "
-                    "no other dimension of it can be split; use 1 rank, or an op that mixes tokens "
-                    "head by head",
-                    node, (long long)p->ranks, where);
 }

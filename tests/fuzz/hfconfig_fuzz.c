@@ -36,7 +36,8 @@ static void check_contract(const asp_hf_config *c)
     int64_t params = 0, i = 0;
     ASP_CHECK(c->vocab > 0 && c->hidden > 0 && c->layers > 0 && c->intermediate > 0);
     ASP_CHECK(c->heads > 0 && c->kv_heads > 0 && c->heads % c->kv_heads == 0);
-    ASP_CHECK(c->head_dim > 0 && (c->head_dim % 2 == 0 || !asp_hf_is(c, ASP_HF_IS_rotary)) && c->max_positions > 0);
+    ASP_CHECK(c->head_dim > 0 && (c->head_dim % 2 == 0 || !asp_hf_is(c, ASP_HF_IS_rotary)) &&
+              c->max_positions > 0);
     for (; asp_hf_tensor_at(c, i, &t); i++) {
         ASP_CHECK(t.rank == 1 || t.rank == 2);
         ASP_CHECK(t.dim[0] > 0 && strlen(t.name) < sizeof t.name - 1);

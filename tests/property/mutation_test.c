@@ -24,8 +24,7 @@ static asp_node pick_node(const fault_site *f, asp_op op)
 {
     uint32_t n = 0;
     asp_node found = {0};
-    ASP_FOR_NODES (f->g, node)
-        n += asp_node_at(f->g, node)->op == op;
+    ASP_FOR_NODES (f->g, node) n += asp_node_at(f->g, node)->op == op;
     if (n == 0) return found;
     uint32_t which = (uint32_t)(f->choice % n);
     ASP_FOR_NODES (f->g, node)
@@ -51,7 +50,8 @@ static bool exchange_dropped(const fault_site *f)
     asp_node n = pick_node(f, ASP_OP_all_to_all);
     if (!n.i) return false;
     asp_builder b = {.g = f->g, .before = n, .loc = ""};
-    asp_type type = *asp_val_type(f->g, result(f->g, n)), from = *asp_val_type(f->g, operand(f->g, n));
+    asp_type type = *asp_val_type(f->g, result(f->g, n)),
+             from = *asp_val_type(f->g, operand(f->g, n));
     asp_val v = asp_build_view(&b, operand(f->g, n), &type);
     if (b.status < 0) { // another size: the parts where they are
         b.status = ASP_OK;
@@ -91,7 +91,8 @@ static bool offset_lost(const fault_site *f)
     return true;
 }
 
-static bool change_part(const fault_site *f, asp_op op, void (*change)(const fault_site *f, asp_part_attr *a))
+static bool change_part(const fault_site *f, asp_op op,
+                        void (*change)(const fault_site *f, asp_part_attr *a))
 {
     asp_node n = pick_node(f, op);
     if (!n.i) return false;
@@ -127,16 +128,34 @@ static void next_dim(const fault_site *f, asp_part_attr *a)
     a->dim = a->dim ? a->dim - 1 : 1;
 }
 
-static bool labels_without_fill(const fault_site *f) { return change_part(f, ASP_OP_shard_slice, no_fill); }
+static bool labels_without_fill(const fault_site *f)
+{
+    return change_part(f, ASP_OP_shard_slice, no_fill);
+}
 static bool labels_filled_otherwise(const fault_site *f)
 {
     return change_part(f, ASP_OP_shard_slice, other_fill);
 }
-static bool tail_one_longer(const fault_site *f) { return change_part(f, ASP_OP_mask_tail, one_more); }
-static bool pad_one_longer(const fault_site *f) { return change_part(f, ASP_OP_shard_pad, one_more); }
-static bool slice_among_others(const fault_site *f) { return change_part(f, ASP_OP_shard_slice, fewer_ranks); }
-static bool tail_of_other_dim(const fault_site *f) { return change_part(f, ASP_OP_mask_tail, next_dim); }
-static bool slice_of_other_dim(const fault_site *f) { return change_part(f, ASP_OP_shard_slice, next_dim); }
+static bool tail_one_longer(const fault_site *f)
+{
+    return change_part(f, ASP_OP_mask_tail, one_more);
+}
+static bool pad_one_longer(const fault_site *f)
+{
+    return change_part(f, ASP_OP_shard_pad, one_more);
+}
+static bool slice_among_others(const fault_site *f)
+{
+    return change_part(f, ASP_OP_shard_slice, fewer_ranks);
+}
+static bool tail_of_other_dim(const fault_site *f)
+{
+    return change_part(f, ASP_OP_mask_tail, next_dim);
+}
+static bool slice_of_other_dim(const fault_site *f)
+{
+    return change_part(f, ASP_OP_shard_slice, next_dim);
+}
 
 // Split and gathered dims swapped, sizes left as they are.
 static bool exchange_backwards(const fault_site *f)
@@ -281,14 +300,21 @@ static asp_status attempt_body(asp_ctx *cx, void *arg)
 // Do both split programs compute the same after all?
 static bool harmless(const attempt *a)
 {
-    text_case c = {.ranks = a->ranks, .batch = 2, .seq = 4 * a->ranks + 1, .threads = 1,
-                   .sp = "none", .ac = "none", .seed = 5, .vocab = 19};
+    text_case c = {.ranks = a->ranks,
+                   .batch = 2,
+                   .seq = 4 * a->ranks + 1,
+                   .threads = 1,
+                   .sp = "none",
+                   .ac = "none",
+                   .seed = 5,
+                   .vocab = 19};
     c.text = a->sound;
     text_result x = text_run(&c);
     c.text = a->broken;
     text_result y = text_run(&c);
     bool same = x.status == ASP_OK && y.status == ASP_OK &&
-                fabs(x.loss - y.loss) <= 1e-11 * fabs(x.loss) && text_gradient_error(&x, &y) <= 1e-9;
+                fabs(x.loss - y.loss) <= 1e-11 * fabs(x.loss) &&
+                text_gradient_error(&x, &y) <= 1e-9;
     if (x.status < 0) printf("the sound program does not run: %s\n", x.message);
     text_free(&x);
     text_free(&y);

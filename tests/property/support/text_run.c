@@ -71,7 +71,8 @@ static void fill_input(const job *j, const asp_plan_input *in, void *at)
         if (in->dtype == ASP_F64)
             ((double *)at)[i] = v ? v->at[i] : uniform(j->c->seed, in->name, i);
         else if (in->dtype == ASP_BOOL)
-            ((uint8_t *)at)[i] = v ? v->at[i] != 0 : (uint8_t)(mixed(j->c->seed, in->name, i) >> 63);
+            ((uint8_t *)at)[i] =
+                v ? v->at[i] != 0 : (uint8_t)(mixed(j->c->seed, in->name, i) >> 63);
         else
             ((int64_t *)at)[i] = v ? (int64_t)v->at[i] : drawn(j->c, in, i);
     }

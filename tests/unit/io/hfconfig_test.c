@@ -131,7 +131,8 @@ static void refusals(void **state)
         const char *keys, *words;
     } rows[] = {
         {ASP_ERR_UNSUPPORTED, "\"architectures\": [\"LlamaForTokenClassification\"],",
-         "\"architectures\" is \"LlamaForTokenClassification\"; the architectures known here are: llama"},
+         "\"architectures\" is \"LlamaForTokenClassification\"; the architectures known here are: "
+         "llama"},
         {ASP_ERR_INPUT, "\"architectures\": \"LlamaForCausalLM\",", "must be a list of strings"},
         {ASP_ERR_INPUT, "\"architectures\": [3],", "must be a list of strings"},
         {ASP_ERR_UNSUPPORTED, "\"hidden_act\": \"swish2\",",

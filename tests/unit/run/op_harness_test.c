@@ -313,19 +313,22 @@ static const sample sample_shard_pad = {
     "0, 1, 2"};
 #define SEQ_PART "dim = 1, of = 3, length = 3"
 static const sample sample_move_rows = {
-    P("x", "2, 3, 4") "%y : f64[2, 2, 4] = move_rows %x {" SEQ_PART ", map = \"last\", count = 2}\n",
+    P("x", "2, 3, 4") "%y : f64[2, 2, 4] = move_rows %x {" SEQ_PART
+                      ", map = \"last\", count = 2}\n",
     "2, 2, 4", "0, 1, 2"};
 static const sample sample_seq_shift = {
     P("x", "2, 3, 4") "%y : f64[2, 3, 4] = seq_shift %x {" SEQ_PART ", by = -1}\n", "2, 3, 4",
     "0, 1, 2"};
 static const sample sample_seq_conv1d = {
     P("x", "2, 2, 4") P("w", "3, 2, 3") P("b", "3") "%y : f64[2, 3, 4] = seq_conv1d %x, %w, %b "
-    "{dim = 2, of = 4, length = 4, left = 2}\n", "2, 3, 4", "0, 1, 2"};
+                                                    "{dim = 2, of = 4, length = 4, left = 2}\n",
+    "2, 3, 4", "0, 1, 2"};
 static const sample sample_seq_cumsum = {
     P("x", "2, 3, 4") "%y : f64[2, 3, 4] = seq_cumsum %x {" SEQ_PART "}\n", "2, 3, 4", "0, 1, 2"};
 static const sample sample_seq_scan = {
     P("a", "2, 3, 1") P("x", "2, 3, 4") P("h", "2, 1, 4") "%y : f64[2, 3, 4] = seq_scan %a, %x, %h "
-    "{" SEQ_PART "}\n", "2, 3, 4", "0, 1, 2"};
+                                                          "{" SEQ_PART "}\n",
+    "2, 3, 4", "0, 1, 2"};
 static const sample sample_seq_select = {
     P("x", "2, 3, 4") "%y : f64[2, 4] = seq_select %x {" SEQ_PART ", at = 1}\n", "2, 4", "0, 1"};
 static const sample sample_shorten = {
