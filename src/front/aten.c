@@ -204,6 +204,21 @@ static asp_status check_results(aten_call *c)
     return ASP_OK;
 }
 
+// Nor may sizes on the way to it leave what graph text can hold.
+static asp_status check_sizes(aten_import *m, asp_node last)
+{
+    for (asp_node n = last.i ? asp_node_at(m->g, last)->next : m->g->head; n.i;
+         n = asp_node_at(m->g, n)->next)
+        for (uint32_t i = 0; i < asp_node_at(m->g, n)->n_out; i++) {
+            const asp_type *t = asp_val_type(m->g, asp_node_result(m->g, n, i));
+            for (uint32_t d = 0; d < t->rank; d++)
+                if (!asp_size_fits_text(m->g, t->dim[d]))
+                    return asp_fail(m->cx, ASP_ERR_LIMIT, "a size on the way, %s, is too large",
+                                    asp_size_str(m->g, t->dim[d]));
+        }
+    return ASP_OK;
+}
+
 // What the row's flags say of the memory of the results.
 static asp_status settle_memory(aten_call *c, const json_t *args, aten_value *value)
 {
@@ -278,8 +293,10 @@ static asp_status translate(aten_import *m, const char *name, const char *op, co
                         "this op is not supported; `autosp docs aten` lists those that are");
     ASP_TRY(read_declared(c, json_object_get(o, "out")));
     ASP_TRY(aten_decode(c, args, kwargs));
+    asp_node last = m->g->tail;
     c->row->fn(c);
     ASP_TRY(m->b.status);
+    ASP_TRY(check_sizes(m, last));
     return finish_node(c, args);
 }
 

@@ -186,6 +186,8 @@ asp_status aten_type(aten_import *m, const json_t *v, asp_type *out)
     for (; out->rank < json_array_size(shape); out->rank++) {
         int64_t n;
         ASP_TRY(aten_size(m, json_array_get(shape, out->rank), &out->dim[out->rank]));
+        if (!asp_size_fits_text(m->g, out->dim[out->rank]))
+            return asp_fail(m->cx, ASP_ERR_INPUT, "dimension %u is above 2^53", out->rank);
         if (asp_size_is_num(m->g, out->dim[out->rank], &n) && n < 1)
             return asp_fail(m->cx, ASP_ERR_UNSUPPORTED,
                             "dimension %u has %lld elements; empty tensors are not supported",
@@ -391,6 +393,19 @@ static void standard_value(aten_call *c, const param *p, aten_arg *out)
         *out = number(c->m, asp_size_num(c->m->g, strtoll(p->standard, NULL, 10)));
 }
 
+#define MAX_NUMBER (INT64_C(1) << 53)
+
+// Whole numbers stay below what graph text can hold; "to the end" is a slice's alone.
+static bool too_large(const aten_import *m, const param *p, const aten_arg *a)
+{
+    int64_t n;
+    for (uint32_t i = 0; a->kind == ATEN_LIST && i < a->n; i++)
+        if (too_large(m, p, &a->at[i])) return true;
+    if (a->kind != ATEN_NUMBER || !asp_size_is_num(m->g, a->size, &n)) return false;
+    if (n == INT64_MAX && strcmp(p->kind, "z") == 0 && p->null) return false;
+    return n > MAX_NUMBER || n < -MAX_NUMBER;
+}
+
 static asp_status take_param(aten_call *c, const param *p, const json_t *v, aten_arg *out)
 {
     if (!v && p->has_standard) {
@@ -401,6 +416,8 @@ static asp_status take_param(aten_call *c, const param *p, const json_t *v, aten
         return asp_fail(c->m->cx, ASP_ERR_INPUT, "the argument %s is missing", p->name);
     if (!v) return ASP_OK;
     ASP_TRY_NOTE(c->m->cx, decode_value(c, v, false, out), "argument %s", p->name);
+    if (too_large(c->m, p, out))
+        return asp_fail(c->m->cx, ASP_ERR_INPUT, "the argument %s is above 2^53", p->name);
     if (fits(p, out)) return ASP_OK;
     return asp_fail(c->m->cx, ASP_ERR_UNSUPPORTED, "the argument %s must be %s", p->name,
                     kind_name(p));

@@ -35,6 +35,19 @@ void aten_product(aten_call *c)
     if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_matmul, NULL, 2, in));
 }
 
+void aten_einsum(aten_call *c)
+{
+    asp_einsum_attr a = {.equation = c->arg[0].text};
+    asp_val in[ASP_MAX_OPERANDS] = {{0}};
+    uint32_t n = c->arg[1].n;
+    if (n < 1 || n > asp_ops[ASP_OP_einsum].max_in) aten_refuse(c, "%u operands", n);
+    for (uint32_t i = 0; aten_ok(c) && i < n; i++) {
+        if (c->arg[1].at[i].kind != ATEN_TENSOR) aten_refuse(c, "no tensor in the list");
+        in[i] = aten_cast(c, c->arg[1].at[i].val, c->type[0].dtype);
+    }
+    if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_einsum, &a, n, in));
+}
+
 // ---- norms
 // ---------------------------------------------------------------------------------------
 
@@ -61,6 +74,15 @@ void aten_rms_norm(aten_call *c)
         w = asp_build_constant(B(c), 1, &width);
     }
     aten_give(c, ASP_B2(B(c), rms_norm, &a, x, w));
+}
+
+void aten_group_norm(aten_call *c)
+{
+    asp_group_norm_attr a = {.groups = aten_int(c, 1), .eps = aten_f64(c, 4)};
+    asp_val in[] = {c->arg[0].val, c->arg[2].val, c->arg[3].val};
+    uint32_t n = aten_given(c, 3) ? 3 : aten_given(c, 2) ? 2 : 1;
+    if (n == 3 && !aten_given(c, 2)) aten_refuse(c, "a bias without a weight");
+    if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_group_norm, &a, n, in));
 }
 
 // One number, or one for the only spatial dimension; `standard` where the list is left out.
@@ -170,14 +192,28 @@ void aten_write_rows(aten_call *c)
 // ---- losses
 // --------------------------------------------------------------------------------------
 
-void aten_cross_entropy(aten_call *c)
+static const char *reduction_of(aten_call *c, uint32_t arg)
 {
     static const char *const reductions[] = {"none", "mean", "sum"};
-    int64_t reduction = aten_int(c, 3);
-    asp_loss_attr a = {.ignore = aten_int(c, 4)};
-    if (reduction < 0 || reduction > 2) aten_refuse(c, "reduction %lld", (long long)reduction);
-    if (!aten_ok(c)) return;
-    a.reduction = reductions[reduction];
-    if (aten_given(c, 2) || aten_f64(c, 5) != 0) aten_refuse(c, "weight or label_smoothing");
-    if (aten_ok(c)) aten_give(c, ASP_B2(B(c), cross_entropy, &a, c->arg[0].val, c->arg[1].val));
+    int64_t reduction = aten_int(c, arg);
+    if (reduction >= 0 && reduction <= 2) return reductions[reduction];
+    aten_refuse(c, "reduction %lld", (long long)reduction);
+    return "mean";
+}
+
+void aten_mse_loss(aten_call *c)
+{
+    asp_reduction_attr a = {.reduction = reduction_of(c, 2)};
+    if (aten_ok(c)) aten_give(c, ASP_B2(B(c), mse_loss, &a, c->arg[0].val, c->arg[1].val));
+}
+
+void aten_cross_entropy(aten_call *c)
+{
+    asp_loss_attr a = *(const asp_loss_attr *)asp_ops[ASP_OP_cross_entropy].attr_default;
+    a.ignore = aten_int(c, 4);
+    a.reduction = reduction_of(c, 3);
+    a.smoothing = aten_f64(c, 5);
+    asp_val in[] = {c->arg[0].val, c->arg[1].val, c->arg[2].val};
+    if (aten_ok(c))
+        aten_give(c, asp_build(B(c), ASP_OP_cross_entropy, &a, aten_given(c, 2) ? 3 : 2, in));
 }

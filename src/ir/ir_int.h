@@ -9,8 +9,6 @@ void *asp_attr_copy(asp_graph *g, asp_op op, const void *attr); // NULL: default
 void *asp_attr_move(asp_graph *to, const asp_graph *from, asp_op op, const void *attr);
 
 // size.c
-bool asp_size_fits_text(const asp_graph *g,
-                        asp_size s); // numbers below 2^53, no overflow: prints and reads back
 struct asp_size_table *asp_size_table_create(asp_arena *a);
 // size_parse.c
 // Reads an expression from *s, up to end; moves *s behind it.  what is set to a static text on

@@ -222,6 +222,10 @@ static void sizes_are_bounded(void **state)
     refuses(FILE_WITH(VIEW("S+99999999999999999999")), "above 2^53");
     refuses(FILE_WITH(VIEW("S**9")), "power");
     refuses(FILE_WITH(VIEW("S**6*S**6*9007199254740992*9007199254740992")), "is too large");
+    refuses(FILE_WITH(VIEW("S+9007199254740992+9007199254740992")), "above 2^53");
+    refuses(FILE_WITH(NODE("v0", "aten.slice.Tensor", "[{\"ref\": \"x\"}, 1, 4611686018427387904]",
+                           "f32", "[2, 1]")),
+            "argument start is above 2^53");
     refuses(FILE_WITH(VIEW("S S")), "goes on");
     refuses(FILE_WITH(VIEW("")), "holds what is neither");
     refuses(FILE_WITH(NODE("v0", "aten.neg.default", "[{\"ref\": \"x\"}]", "f32", "[2, 0]")),
