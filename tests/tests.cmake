@@ -76,7 +76,7 @@ endif()
 if(BUILD_TESTING)
   add_executable(test_property tests/property/property_test.c tests/property/support/random_program.c
                  tests/property/support/text_run.c)
-  target_compile_definitions(test_property PRIVATE "ASP_PROPERTY_SP=\"ulysses\",\"ring\",\"auto\"")
+  target_compile_definitions(test_property PRIVATE "ASP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "ASP_PROPERTY_SP=\"ulysses\",\"ring\",\"auto\"")
   target_include_directories(test_property PRIVATE tests)
   target_link_libraries(test_property PRIVATE ${below} asp_flags)
   if(ASP_SANITIZE)

@@ -72,10 +72,15 @@ asp_rows asp_rows_cut(const asp_rows *r, int64_t length)
     return cut;
 }
 
+// More pairs than anybody computes: sequences that are only asked about.
+#define MANY_PAIRS (INT64_C(1) << 60)
+#define MANY_ROWS (INT64_C(1) << 29)
+
 // Keys 0 .. n - 1 seen by the queries at 0 .. m - 1, key <= query.
 static int64_t pairs_below(int64_t m, int64_t n)
 {
     if (m <= 0) return 0;
+    if (m > MANY_ROWS || n > MANY_ROWS) return MANY_PAIRS;
     return m <= n ? m * (m + 1) / 2 : n * (n + 1) / 2 + (m - n) * n;
 }
 

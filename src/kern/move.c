@@ -155,6 +155,10 @@ void asp_shard_pad_fast(const asp_kcall *k, asp_worker *w)
 {
     const asp_part_attr *a = k->attr;
     const part_walk p = part_walk_of(k, &k->in[0], k->out[0].dim[a->dim]);
+    if (p.scattered) {
+        asp_shard_pad_ref(k, w);
+        return;
+    }
     const char *from = k->in[0].data;
     char *to = k->out[0].data;
     const size_t all = (size_t)(p.n * p.run_bytes), kept = (size_t)(p.part.n * p.run_bytes);

@@ -178,7 +178,7 @@ static void compare(asp_ctx *cx, const char *name, const json_t *expected, int64
     asp_arena a;
     json_t *json;
     crossings want = {0}, have = {0};
-    char key[16];
+    char key[32];
     asp_arena_init(&a, cx);
     const char *path = asp_printf(&a, GRAPHS "%s.json", name);
     assert_int_equal(asp_json_read(cx, path, (size_t)1 << 24, &json), ASP_OK);
