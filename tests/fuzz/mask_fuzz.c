@@ -26,7 +26,11 @@ static asp_status try_text(asp_ctx *cx, void *arg)
     if (s == ASP_OK) {
         t.n = 0;
         asp_mask_print(&t, &m);
-        if (asp_mask_parse(cx, t.at, &again) < 0 || memcmp(&m, &again, sizeof m) != 0) abort();
+        asp_text reprinted; // structs have padding: texts are compared
+        asp_text_init(&reprinted, &a);
+        if (asp_mask_parse(cx, t.at, &again) < 0) abort();
+        asp_mask_print(&reprinted, &again);
+        if (strcmp(reprinted.at, t.at) != 0) abort();
         for (int64_t i = 0; i < 4; i++)
             if (asp_mask_allows(&m, i, 3 - i, values, values) !=
                 asp_mask_allows(&again, i, 3 - i, values, values))

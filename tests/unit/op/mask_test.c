@@ -203,7 +203,10 @@ static void random_texts_mean_what_they_say(void **state)
         asp_text_init(&t, &a);
         asp_mask_print(&t, &m);
         again = parsed(t.at);
-        assert_memory_equal(&again, &m, sizeof m);
+        asp_text reprinted; // structs have padding: texts are compared
+        asp_text_init(&reprinted, &a);
+        asp_mask_print(&reprinted, &again);
+        assert_string_equal(reprinted.at, t.at);
         asp_arena_fini(&a);
         held += want;
     }
