@@ -11,6 +11,7 @@
 
 // The parts of a call that rows share.
 typedef struct shared {
+    const asp_kcall *k;
     asp_nll_attr a;
     const float *x, *weights; // weights NULL: 1
     const int64_t *labels;
@@ -21,7 +22,8 @@ typedef struct shared {
 static shared shared_of(const asp_kcall *k, int labels, int weights)
 {
     const asp_tensor *logits = &k->in[0];
-    shared s = {.a = *(const asp_nll_attr *)k->attr,
+    shared s = {.k = k,
+                .a = *(const asp_nll_attr *)k->attr,
                 .x = logits->data,
                 .labels = k->in[labels].data,
                 .rows = asp_tensor_rows(logits),
@@ -38,7 +40,6 @@ static double weight(const shared *s, int64_t c)
 {
     return s->weights ? (double)s->weights[c] : 1.0;
 }
-static bool is_class(const shared *s, int64_t label) { return label >= 0 && label < s->V; }
 
 // ---- one row -----------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ static double loss_of(const shared *s, int64_t row, double lse)
     const float *x = s->x + row * s->V, cap = (float)s->a.softcap;
     const double e = s->a.smoothing;
     if (label == s->a.ignore) return 0.0;
-    if (!is_class(s, label)) return (double)NAN;
+    if (!asp_kcall_index(s->k, label, s->V)) return 0.0;
     const double loss = (1.0 - e) * weight(s, label) * (lse - (double)capped_one(x[label], cap));
     if (e == 0) return loss;
     return loss +
@@ -176,10 +177,8 @@ static void grad_of(const asp_kcall *k, const shared *s, bool has_d_lse, bool pl
     const float *x = s->x + i * s->V, lse = ((const float *)k->in[1].data)[i];
     const float g = ((const float *)k->in[3].data)[s->a.rows ? i : 0];
     float *y = (float *)k->out[0].data + i * s->V;
-    if (label == s->a.ignore) {
+    if (label == s->a.ignore || !asp_kcall_index(k, label, s->V)) {
         memset(y, 0, (size_t)s->V * sizeof *y);
-    } else if (!is_class(s, label)) {
-        for (int64_t c = 0; c < s->V; c++) y[c] = NAN;
     } else if (plain) {
         grad_row(y, x, s->V, lse, label, g);
     } else {

@@ -132,7 +132,7 @@ void asp_add_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *
 void asp_sub_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     out_in[0] = asp_build_sum_to_operand(b, n, 0, cotangent[0]);
-    out_in[1] = asp_build_sum_to_operand(b, n, 1, ASP_B1(b, neg, NULL, cotangent[0]));
+    out_in[1] = ASP_B1(b, neg, NULL, asp_build_sum_to_operand(b, n, 1, cotangent[0]));
 }
 
 void asp_mul_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)

@@ -39,14 +39,22 @@ static asp_remat_class class_of(asp_op op)
     case ASP_COST_FREE:
     case ASP_COST_STREAM: break;
     }
-    if (op == ASP_OP_sum || op == ASP_OP_sum_groups || op == ASP_OP_count_valid)
-        return ASP_REMAT_REDUCTION;
+    static const asp_op reductions[] = {
+        ASP_OP_sum,         ASP_OP_sum_groups,      ASP_OP_count_valid, ASP_OP_amax,
+        ASP_OP_amin,        ASP_OP_max_dim,         ASP_OP_min_dim,     ASP_OP_argmax,
+        ASP_OP_argmin,      ASP_OP_logsumexp,       ASP_OP_softmax,     ASP_OP_softmax_grad,
+        ASP_OP_log_softmax, ASP_OP_log_softmax_grad};
+    for (size_t i = 0; i < ASP_COUNT_OF(reductions); i++)
+        if (reductions[i] == op) return ASP_REMAT_REDUCTION;
     if (op == ASP_OP_cat) return ASP_REMAT_CONCAT;
     // Gathers and scatters by ids, and the loss, read far more than they would save.
     static const asp_op others[] = {ASP_OP_embedding,
                                     ASP_OP_embedding_grad,
                                     ASP_OP_nll,
                                     ASP_OP_nll_grad,
+                                    ASP_OP_pick,
+                                    ASP_OP_pick_grad,
+                                    ASP_OP_label_weights,
                                     ASP_OP_gather,
                                     ASP_OP_scatter,
                                     ASP_OP_scatter_add,

@@ -22,6 +22,11 @@ static asp_status read_hybrid(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
                         (long long)(s.heads * s.rings), (long long)ranks);
     if (s.heads == 1) s.kind = ASP_SP_RING;
     if (s.rings == 1) s.kind = ASP_SP_ULYSSES;
+    if (s.kind == ASP_SP_HYBRID)
+        return asp_fail(cx, ASP_ERR_UNSUPPORTED,
+                        "--sp %s: exchanges within groups of ranks are not built yet; use ulysses, "
+                        "ring or auto",
+                        sp);
     *out = s;
     return ASP_OK;
 }

@@ -1,4 +1,4 @@
-// Reference kernels of the loss.  A label that is neither a class nor ignored makes NaN.
+// Reference kernels of the loss.  A label that is neither a class nor ignored fails the step.
 // Neighbours: op/loss.c (what they mean), nll_isa.c (fast).  SPDX-License-Identifier: Apache-2.0
 #include "kern/ref/ref.h"
 
@@ -6,6 +6,7 @@
 
 // The parts of a call that rows share.
 typedef struct shared {
+    const asp_kcall *k;
     asp_nll_attr a;
     const asp_tensor *x, *labels, *weights; // weights NULL: 1
     int64_t rows, V;
@@ -19,7 +20,8 @@ static double weight(const shared *s, int64_t c)
 
 static shared shared_of(const asp_kcall *k, int labels, int weights)
 {
-    shared s = {.a = *(const asp_nll_attr *)k->attr, .x = &k->in[0], .labels = &k->in[labels]};
+    shared s = {
+        .k = k, .a = *(const asp_nll_attr *)k->attr, .x = &k->in[0], .labels = &k->in[labels]};
     s.rows = asp_tensor_rows(s.x);
     s.V = s.x->dim[s.x->rank - 1];
     if (weights) s.weights = &k->in[weights];
@@ -32,8 +34,6 @@ static double logit(const shared *s, int64_t row, int64_t c)
     double x = asp_ref_get(s->x, row * s->V + c), cap = s->a.softcap;
     return cap > 0 ? cap * tanh(x / cap) : x;
 }
-
-static bool is_class(const shared *s, int64_t label) { return label >= 0 && label < s->V; }
 
 static double log_sum_exp(const shared *s, int64_t row)
 {
@@ -49,7 +49,7 @@ static double loss_of(const shared *s, int64_t row, double lse)
     const double e = s->a.smoothing;
     double dot = 0.0;
     if (label == s->a.ignore) return 0.0;
-    if (!is_class(s, label)) return (double)NAN;
+    if (!asp_kcall_index(s->k, label, s->V)) return 0.0;
     double loss = (1.0 - e) * weight(s, label) * (lse - logit(s, row, label));
     if (e == 0) return loss;
     for (int64_t c = 0; c < s->V; c++) dot += weight(s, c) * logit(s, row, c);
@@ -86,10 +86,9 @@ void asp_nll_grad_ref(const asp_kcall *k, asp_worker *w)
     ASP_REF_EACH(i, w, s.rows)
     {
         const int64_t label = asp_ref_id(s.labels, i.at);
-        const bool ignored = label == s.a.ignore;
+        const bool ignored = label == s.a.ignore || !asp_kcall_index(k, label, s.V);
         double g = asp_ref_get(&k->in[3], s.a.rows ? i.at : 0), lse = asp_ref_get(&k->in[1], i.at);
-        if (!is_class(&s, label)) g = (double)NAN;
-        const double hot = is_class(&s, label) ? g * (1.0 - e) * weight(&s, label) : g;
+        const double hot = ignored ? 0.0 : g * (1.0 - e) * weight(&s, label);
         double soft = hot + g * each * s.all_weights;
         if (has_d_lse) soft += asp_ref_get(&k->in[4], i.at);
         for (int64_t c = 0; c < s.V; c++) {
@@ -110,11 +109,8 @@ void asp_pick_ref(const asp_kcall *k, asp_worker *w)
     ASP_REF_EACH(i, w, asp_tensor_count(&k->out[0]))
     {
         const int64_t label = asp_ref_id(&k->in[1], i.at);
-        const bool is_class = label >= 0 && label < V;
-        asp_ref_put(&k->out[0], i.at,
-                    label == ignore ? 0.0
-                    : is_class      ? asp_ref_get(&k->in[0], i.at * V + label)
-                                    : (double)NAN);
+        const bool taken = label != ignore && asp_kcall_index(k, label, V);
+        asp_ref_put(&k->out[0], i.at, taken ? asp_ref_get(&k->in[0], i.at * V + label) : 0.0);
     }
 }
 
@@ -138,10 +134,7 @@ void asp_label_weights_ref(const asp_kcall *k, asp_worker *w)
     ASP_REF_EACH(i, w, asp_tensor_count(&k->out[0]))
     {
         const int64_t label = asp_ref_id(&k->in[0], i.at);
-        const bool is_class = label >= 0 && label < V;
-        asp_ref_put(&k->out[0], i.at,
-                    label == ignore ? 0.0
-                    : is_class      ? asp_ref_get(&k->in[1], label)
-                                    : (double)NAN);
+        const bool taken = label != ignore && asp_kcall_index(k, label, V);
+        asp_ref_put(&k->out[0], i.at, taken ? asp_ref_get(&k->in[1], label) : 0.0);
     }
 }

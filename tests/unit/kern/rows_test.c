@@ -494,6 +494,25 @@ static void random_call(asp_op op, asp_dtype dtype, asp_kcall *k, void *attr)
         k->n_in = op == ASP_OP_softmax || op == ASP_OP_log_softmax ? 1 : 2;
         for (int i = 0; i < k->n_in; i++) k->in[i] = tensor(dtype, 4, dims);
         k->out[0] = tensor(dtype, 4, dims);
+    } else if (op == ASP_OP_where) {
+        k->n_in = 3;
+        k->out[0] = tensor(dtype, 4, dims);
+        for (int i = 0; i < 3; i++) { // leading dims left out, others 1
+            int64_t own[4];
+            const int rank = (int)pick(5);
+            for (int e = 0; e < rank; e++) own[e] = pick(3) ? dims[4 - rank + e] : 1;
+            k->in[i] = tensor(i ? dtype : ASP_BOOL, rank, own);
+        }
+        for (int64_t i = 0; i < asp_tensor_count(&k->in[0]); i++)
+            ((uint8_t *)k->in[0].data)[i] = (uint8_t)pick(2);
+    } else if (op == ASP_OP_bmm) {
+        asp_bmm_attr *m = attr;
+        const int64_t form = pick(3), rows = c, depth = d, cols = 1 + pick(40);
+        *m = (asp_bmm_attr){.ta = form == 1, .tb = form == 2};
+        k->n_in = 2;
+        k->in[0] = m->ta ? TENSOR(dtype, a, b, depth, rows) : TENSOR(dtype, a, b, rows, depth);
+        k->in[1] = m->tb ? TENSOR(dtype, b, cols, depth) : TENSOR(dtype, 1, depth, cols);
+        k->out[0] = TENSOR(dtype, a, b, rows, cols);
     } else if (op == ASP_OP_embedding) {
         k->n_in = 2;
         k->in[0] = TENSOR(ASP_I64, a, b);
@@ -511,15 +530,25 @@ static void random_call(asp_op op, asp_dtype dtype, asp_kcall *k, void *attr)
         fill_ids(&k->in[1], rows, 0);
     }
     for (int i = 0; i < k->n_in; i++)
-        if (k->in[i].dtype != ASP_I64) fill(&k->in[i]);
+        if (k->in[i].dtype == dtype) fill(&k->in[i]);
 }
 
 static bool is_mine(asp_op op)
 {
-    static const asp_op ops[] = {ASP_OP_permute,         ASP_OP_repeat,         ASP_OP_sum_groups,
-                                 ASP_OP_rotary,          ASP_OP_shard_slice,    ASP_OP_nll,
-                                 ASP_OP_nll_grad,        ASP_OP_embedding_grad, ASP_OP_embedding,
-                                 ASP_OP_softmax,         ASP_OP_softmax_grad,   ASP_OP_log_softmax,
+    static const asp_op ops[] = {ASP_OP_permute,
+                                 ASP_OP_repeat,
+                                 ASP_OP_sum_groups,
+                                 ASP_OP_rotary,
+                                 ASP_OP_shard_slice,
+                                 ASP_OP_nll,
+                                 ASP_OP_nll_grad,
+                                 ASP_OP_embedding_grad,
+                                 ASP_OP_embedding,
+                                 ASP_OP_where,
+                                 ASP_OP_bmm,
+                                 ASP_OP_softmax,
+                                 ASP_OP_softmax_grad,
+                                 ASP_OP_log_softmax,
                                  ASP_OP_log_softmax_grad};
     for (size_t i = 0; i < ASP_COUNT_OF(ops); i++)
         if (ops[i] == op) return true;
@@ -543,6 +572,7 @@ static void check_row(const asp_kern_row *row)
         asp_rotary_attr rotary;
         asp_nll_attr nll;
         asp_dim_attr dim;
+        asp_bmm_attr bmm;
         asp_rows_attr rows;
     } attr;
     asp_kcall k;
@@ -581,7 +611,7 @@ static void fast_kernels_agree_with_their_references(void **state)
         }
         checked++;
     }
-    assert_true(checked >= 13);
+    assert_true(checked >= 15);
 }
 
 static void the_gradient_may_replace_the_logits(void **state)

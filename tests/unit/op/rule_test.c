@@ -119,6 +119,26 @@ static void rules_of_functions(void **state)
          "a+b+C,a+b+->"},
         {X("x", "f32[B, S, 31]") X("y", "i64[B, S]") "%0 : f32[] = cross_entropy %x, %y",
          "ABC,AB->"},
+        {X("x", "f32[B, S, 31]") X("y", "i64[B, S]") X("w", "f32[31]")
+             X("d", "i64[]") "%0 : f32[] = cross_entropy %x, %y, %w, %d",
+         "ABC,AB,C,->"},
+        {X("x", "f32[S, 31]") X("y", "i64[S]") X("w", "f32[31]") "%0 : f32[] = cross_entropy %x, "
+                                                                 "%y, %w {reduction = \"sum\"}",
+         "a+B,a+,B->"},
+        {X("x", "f32[S, 31]") X("y", "i64[S]") "%0 : f32[S] = cross_entropy %x, %y {reduction = "
+                                               "\"none\"}",
+         "aB,a->a"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, S, 8] = softmax %x {dim = 1}", "aBc->aBc"},
+        {X("x", "f32[B, S, 8]") X("w", "f32[8]") "%0 : f32[B, S, 8] = layer_norm %x, %w",
+         "abC,C->abC"},
+        {X("x", "f32[B, S, 8]") "%0 : f32[B, 8] = amax %x {dims = [1]}", "aBc->ac"},
+        {X("x", "f32[B, 4, S, 8]") X("y", "f32[B, 1, S, 8]") "%0 : f32[B, 4, S, S] = bmm %x, %y "
+                                                             "{tb = true}",
+         "abcd+,a1ed+->abce"},
+        {X("x", "f32[B, S, 8]") X("y", "f32[8]") "%0 : f32[B, S] = matmul %x, %y", "abc+,c+->ab"},
+        {X("x", "f32[B, S, 2, 8]") X("y", "f32[B, T, 2, 8]") "%0 : f32[B, 2, S, T] = einsum %x, %y "
+                                                             "{equation = \"bqhd,bkhd->bhqk\"}",
+         "abcd+,aecd+->acbe"},
         {X("x", "f32[S, 31]") X("y", "i64[S]") "%0, %1 : f32[], f32[S] = nll %x, %y",
          "a+B,a+->,a+"},
         {X("y", "i64[B, S]") "%0 : i64[B, S] = shift %y", "aB->aB"},

@@ -1,5 +1,6 @@
-// Losses in all their forms on the toys of the acceptance cases, on 1, 2 and 4 ranks: logits are
-// log-probabilities, the label of position t is t mod 3, and its loss is what the toy says.
+// Losses in all their forms on the toys of the acceptance cases, on 1 to 4 ranks (8 positions: 3
+// do not divide them): logits are log-probabilities, the label of position t is t mod 3, and its
+// loss is what the toy says.  And statistics over all tokens, on the same logits.
 // References are the sums written out from torch's definitions.  Neighbours: op_harness_test.c
 // (derivatives), kern/rows_test.c (kernels).  SPDX-License-Identifier: Apache-2.0
 #include "run/compile.h"
@@ -107,7 +108,7 @@ static void close_to(const toy *t, double got, double want, double scale)
 static void check(toy t, double want)
 {
     toy one = t;
-    for (int64_t ranks = 1; ranks <= 4; ranks *= 2) {
+    for (int64_t ranks = 1; ranks <= 4; ranks++) {
         run(&t, ranks);
         close_to(&t, t.result, want, fmax(1, fabs(want)));
         if (ranks == 1) one = t;
@@ -118,7 +119,7 @@ static void check(toy t, double want)
 // Logit gradients of valid rows are this weight times (softmax - one at the label).
 static void check_weights(toy t, double weight)
 {
-    for (int64_t ranks = 1; ranks <= 4; ranks *= 2) {
+    for (int64_t ranks = 1; ranks <= 4; ranks++) {
         double x[SEQ * CLASSES];
         run(&t, ranks);
         put_logits(&t, x);
@@ -155,7 +156,7 @@ static void sp_case_04_nothing_counts(void **state)
                                         LOSS "cross_entropy %x, %y {smoothing = 0.1, zloss = 0.1}",
                                         LOSS "cross_entropy %x, %y, %k"};
     for (size_t i = 0; i < ASP_COUNT_OF(means); i++) {
-        for (int64_t ranks = 1; ranks <= 4; ranks *= 2) {
+        for (int64_t ranks = 1; ranks <= 4; ranks++) {
             toy t = TOY(means[i], 1, {0});
             run(&t, ranks);
             assert_true(isnan(t.result));
@@ -240,6 +241,50 @@ static void other_losses(void **state)
     check(t, sum / (SEQ * CLASSES));
 }
 
+// x is 1 .. 8 along the sequence, three times: mean 4.5, squares 42 from it.
+#define COUNTING                                                            \
+    "%c0 : f64[B, S, 3] = mul_scalar %x {value = 0}\n"                      \
+    "%c1 : i64[S] = iota {start = 1}\n%c2 : f64[S] = cast %c1 {to = f64}\n" \
+    "%c3 : f64[S, 1] = view %c2 {shape = [S, 1]}\n%c : f64[B, S, 3] = add %c0, %c3\n"
+
+static void sp_case_37_statistics_of_all_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *nodes;
+        double want;
+    } cases[] = {
+        {"%m : f64[B, 3] = mean %c {dims = [1]}\n" LOSS "sum %m {dims = [0, 1]}", 13.5},
+        {"%m : f64[B, 3] = var %c {dims = [1]}\n" LOSS "sum %m {dims = [0, 1]}", 18},
+        {"%m : f64[] = mean %c {dims = [0, 1, 2]}\n" LOSS "mul_scalar %m {value = 2}", 9},
+        {"%m : f64[B, 3] = amax %c {dims = [1]}\n" LOSS "sum %m {dims = [0, 1]}", 24},
+        {"%m : f64[B, 3] = logsumexp %c {dims = [1]}\n" LOSS "sum %m {dims = [0, 1]}",
+         3 * 8.458339626479004},
+        // The first position: -1.527524; the running variance takes 6.
+        {"%t : f64[B, 3, S] = permute %c {perm = [0, 2, 1]}\n"
+         "%h, %m, %v : f64[B, 3, S], f64[3], f64[3] = batch_norm %t\n"
+         "%f : f64[B, 3] = select %h {dim = 2}\n" LOSS "sum %f {dims = [0, 1]}",
+         3 * -1.52752377686809},
+        {"%t : f64[B, 3, S] = permute %c {perm = [0, 2, 1]}\n"
+         "%h, %m, %v : f64[B, 3, S], f64[3], f64[3] = batch_norm %t\n" LOSS "sum %v {dims = [0]}",
+         18},
+        {"%t : f64[B, 3, S] = permute %c {perm = [0, 2, 1]}\n"
+         "%h : f64[B, 3, S] = group_norm %t {groups = 3}\n"
+         "%f : f64[B, 3] = select %h {dim = 2}\n" LOSS "sum %f {dims = [0, 1]}",
+         3 * -1.52752377686809},
+        {"%z : f64[B, S, 3] = mul_scalar %c {value = 0}\n" LOSS "mse_loss %c, %z", 25.5},
+        {"%e : f64[B, 3, 3] = einsum %c, %c {equation = \"bsi,bsj->bij\"}\n" LOSS
+         "mean %e {dims = [0, 1, 2]}",
+         204},
+    };
+    for (size_t i = 0; i < ASP_COUNT_OF(cases); i++) {
+        char nodes[1024];
+        snprintf(nodes, sizeof nodes, "%s%s", COUNTING, cases[i].nodes);
+        toy t = TOY(nodes, 1, CASE_1);
+        check(t, cases[i].want);
+    }
+}
+
 // The count of many labels is exact: sum over mean gives it, in f32 too.
 static asp_status count_rank(void *arg, asp_comm *comm, asp_ctx *cx)
 {
@@ -295,6 +340,7 @@ int main(void)
         cmocka_unit_test(sp_case_15_counts),
         cmocka_unit_test(class_weights),
         cmocka_unit_test(sp_case_47_smoothing_caps_and_z),
+        cmocka_unit_test(sp_case_37_statistics_of_all_tokens),
         cmocka_unit_test(other_losses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
