@@ -7,6 +7,9 @@
 //   %1 = pad %x {dim = 1, left = 3}
 //   %2 = slice %1 {dim = 1, end = S}       ->   %2 = shift %x {by = -3, fill = 0, dim = 1}
 //
+//   %1 = pad %x {dim = 2, left = 3}
+//   %2 = conv1d %1, %w                     ->   %2 = conv1d %x, %w {left = 3}
+//
 //   %m = mean %x {dims = [1]}              ->   %1 = sum %x {dims = [1]}
 //                                               %2 = size_value {size = S}
 //                                               %m = div %1, %2
@@ -87,6 +90,26 @@ static asp_status shift_instead(asp_graph *g, asp_node n, const asp_shift_attr *
     return b.status;
 }
 
+// Zeros around what is convolved are the convolution's own.
+static bool take_padding(asp_graph *g, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(g, n);
+    if (info->op != ASP_OP_conv && info->op != ASP_OP_conv1d) return false;
+    const asp_node_info *under = asp_val_node(g, info->in[0]);
+    if (under->op != ASP_OP_pad) return false;
+    const asp_pad_attr *p = under->attr;
+    int64_t left, right;
+    if (p->dim != 2 || p->value != 0 || !asp_size_is_num(g, p->left, &left) ||
+        !asp_size_is_num(g, p->right, &right) || left < 0 || right < 0)
+        return false;
+    asp_conv_attr a = *(const asp_conv_attr *)info->attr;
+    a.left += left;
+    a.right += right;
+    asp_graph_set_attr(g, n, &a);
+    asp_graph_set_input(g, n, 0, under->in[0]);
+    return true;
+}
+
 asp_status asp_pass_canonicalise(asp_pass *px, asp_graph *g)
 {
     if (px->options->ranks == 1) return ASP_OK;
@@ -108,7 +131,7 @@ asp_status asp_pass_canonicalise(asp_pass *px, asp_graph *g)
             px->changes++;
             continue;
         }
-        px->changes += join_with_operand(g, n);
+        px->changes += join_with_operand(g, n) || take_padding(g, n);
         if (!does_nothing(g, info)) continue;
         map[info->first.i] = info->in[0];
         px->changes++;

@@ -513,9 +513,10 @@ static asp_status check_dropout(checker *k, asp_node n)
     const layout *l = &k->of[asp_node_at(k->g, n)->in[0].i];
     int64_t parts = 1;
     for (uint32_t i = 0; i < a->dims.n; i++) parts *= a->parts.at[i];
-    bool right = parts == (l->split ? k->g->ranks : 1);
+    bool right = parts == (l->split ? k->g->ranks : 1) && (!l->zigzag || a->dims.n == 1);
     if (l->split && a->dims.n == 1)
         right &= a->dims.at[0] == l->dim && a->stride.at[0] == 1 &&
+                 same_order(l, a->rings.at[0], a->zigzag) &&
                  (!has_tail(k, l->whole, l->length) || (asp_size_equal(a->of.at[0], l->whole) &&
                                                         asp_size_equal(a->whole.at[0], l->length) &&
                                                         asp_size_equal(a->outer.at[0], l->before)));

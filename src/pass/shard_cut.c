@@ -374,7 +374,8 @@ static void add_random_places(const asp_sharder *s, asp_atoms list, uint32_t d,
         a->of.at[k] = atom->token ? asp_axes_base_size(&s->x, list.at[j]) : atom->size;
         a->parts.at[k] = parts;
         a->stride.at[k] = *stride;
-        a->rings.at[k] = 1;
+        a->rings.at[k] = atom->token ? s->rings : 1;
+        if (atom->token) a->zigzag = s->zigzag;
         *stride *= parts;
     }
     a->outer.n = a->whole.n = a->of.n = a->parts.n = a->stride.n = a->rings.n = a->dims.n;

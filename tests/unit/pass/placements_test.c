@@ -205,11 +205,9 @@ static const struct {
     const char *name;
     int64_t ranks; // 0: any
     const char *lacks;
-} waiting[] = {{"convnet", 0, "halo of a convolution"},
-               {"tokenshift", 0, "halo of a shift"},
-               {"linattn", 0, "carried prefix of a cumsum"},
-               {"attnconv", 4, "views at \"other\" with one head a rank"},
-               {"talking", 4, "guard of scores whose second token axis is a copy"}};
+} waiting[] = {
+    {"attnconv", 4,
+     "views at \"other\" with one head a rank: the result comes back before the convolution"}};
 
 static bool waits(const char *name, int64_t ranks)
 {

@@ -8,10 +8,10 @@
 #define BOUND 1e-12
 
 static const char *const names[] = {
-    "attnconv", "convnet",   "encdec",     "fulllin",      "gemma2",     "gemma3",
-    "linattn",  "llama",     "llama_bf16", "llama_deqs",   "llama_docs", "llama_pad",
-    "manual",   "minillama", "mistral",    "mistral_docs", "mixtral",    "moe",
-    "mqa",      "packed",    "packedqkv",  "qwen3",        "qwen3_bf16", "talking"};
+    "attnconv", "bert",      "convnet", "encdec",       "fulllin",    "gemma2",     "gemma3",
+    "gpt2",     "linattn",   "llama",   "llama_bf16",   "llama_deqs", "llama_docs", "llama_pad",
+    "manual",   "minillama", "mistral", "mistral_docs", "mixtral",    "moe",        "mqa",
+    "packed",   "packedqkv", "qwen3",   "qwen3_bf16",   "seqfirst",   "talking",    "tokenshift"};
 static const int64_t rank_counts[] = {2, 3, 4, 8};
 
 static void run(const char *name, int64_t ranks, int64_t seq, imported_result *out)

@@ -87,6 +87,7 @@ typedef struct job {
     asp_plan *plan;
     result *out;
     int64_t seq;
+    const char *sp; // NULL: ulysses
 } job;
 
 static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
@@ -131,7 +132,7 @@ static asp_status compile(asp_ctx *cx, void *arg, const program *p, int64_t rank
                              .batch = 2,
                              .seq = j->seq,
                              .threads = 1,
-                             .sp = "ulysses",
+                             .sp = j->sp ? j->sp : "ulysses",
                              .ac = ac,
                              .backend = ASP_COMM_thread};
     asp_status s = asp_compile(cx, g, &o, NULL, &j->plan);
@@ -155,7 +156,8 @@ static asp_status compile_main(asp_ctx *cx, void *arg)
 static asp_status run(asp_ctx *cx, const program *p, int64_t ranks, int64_t seq, const char *ac,
                       result *out)
 {
-    job j = {.out = out, .seq = seq};
+    job j = {.out = out, .seq = seq, .sp = strcmp(ac, "ring") == 0 ? ac : NULL};
+    if (j.sp) ac = "none";
     compile_job c = {&j, p, ranks, ac};
     ASP_TRY(asp_guard(cx, compile_main, &c));
     asp_status s = asp_ranks_run(cx, ASP_COMM_thread, (int)ranks, rank_main, &j);
@@ -198,6 +200,19 @@ static void ranks_agree_with_one_device(void **state)
                                  many.gradients[k], one.gradients[k]);
             }
         }
+}
+
+// Around a ring, rows in zig-zag order: the same numbers are drawn.
+static void rings_agree_with_one_device(void **state)
+{
+    (void)state;
+    for (int64_t ranks = 2; ranks <= 4; ranks++) {
+        const result one = run_well(&programs[1], 1, 13, "none");
+        const result many = run_well(&programs[1], ranks, 13, "ring");
+        assert_true(fabs(many.loss - one.loss) <= 1e-12 * fabs(one.loss));
+        for (int64_t k = 0; k < one.count; k++)
+            assert_true(fabs(many.gradients[k] - one.gradients[k]) <= 1e-11);
+    }
 }
 
 // Dropout is drawn again, not kept: the same bits.
@@ -258,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_agree_with_one_device),
+        cmocka_unit_test(rings_agree_with_one_device),
         cmocka_unit_test(computing_again_changes_no_bit),
         cmocka_unit_test(places_outside_are_refused),
         cmocka_unit_test(sizes_that_do_not_come_out_are_refused),
