@@ -1,5 +1,7 @@
 // Rates of causal attention as fractions of the fma probe, forward and backward interleaved,
-// medians.  `bench_sdpa [threads [rounds [S D heads]]]`.  SPDX-License-Identifier: Apache-2.0
+// medians.  `bench_sdpa [threads [rounds [S D heads]]]`; `bench_sdpa threads
+// rounds S "q - k <= 1023"` compares a predicate with the causal mask.  SPDX-License-Identifier:
+// Apache-2.0
 #include "base/file.h"
 #include "kern/kern.h"
 #include "kern/probe.h"
@@ -85,6 +87,41 @@ static void bench_shape(asp_team *team, int64_t heads, int64_t s, int64_t d, int
     free(f.call.work), free(b.call.work);
 }
 
+// A predicate against the causal mask alone, interleaved: seconds of both and how many times
+// faster.
+static void bench_mask(asp_team *team, const char *mask, int64_t s, int64_t d, int rounds)
+{
+    asp_sdpa_attr causal = asp_sdpa_attr_of(0.125, true), masked = causal;
+    asp_tensor t[9];
+    double seconds_of[4][MOST_ROUNDS];
+    job j[4];
+    masked.mask = mask;
+    for (int i = 0; i < 9; i++) t[i] = tensor(i == 4 ? 3 : 4, 1, s, d);
+    for (int i = 0; i < 4; i++) { // forward: causal, masked; backward: causal, masked
+        const bool forward = i < 2;
+        j[i] = (job){.call = {.attr = i % 2 ? &masked : &causal,
+                              .ranks = 1,
+                              .n_in = forward ? 3 : 6,
+                              .n_out = forward ? 2 : 3}};
+        memcpy(j[i].call.in, t, 6 * sizeof *t);
+        memcpy(j[i].call.out, t + (forward ? 3 : 6), 3 * sizeof *t);
+        job_init(&j[i], forward ? ASP_OP_sdpa : ASP_OP_sdpa_grad, asp_team_size(team));
+    }
+    for (int r = 0; r < rounds; r++)
+        for (int i = 0; i < 4; i++) seconds_of[i][r] = seconds(team, &j[i]);
+    for (int i = 0; i < 4; i++) {
+        qsort(seconds_of[i], (size_t)rounds, sizeof(double), by_value);
+        free(j[i].call.work);
+    }
+    const int m = rounds / 2;
+    printf("S %6lld  D %3lld  %-28s forward %7.3f s of %7.3f s, %5.1fx   backward %7.3f s of %7.3f "
+           "s, %5.1fx\n",
+           (long long)s, (long long)d, mask, seconds_of[1][m], seconds_of[0][m],
+           seconds_of[0][m] / seconds_of[1][m], seconds_of[3][m], seconds_of[2][m],
+           seconds_of[2][m] / seconds_of[3][m]);
+    for (int i = 0; i < 9; i++) free(t[i].data);
+}
+
 int main(int argc, char **argv)
 {
     asp_ctx cx;
@@ -96,7 +133,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", cx.message);
         return 1;
     }
-    if (argc > 5) {
+    if (argc == 5) { // a mask at S = argv[3]
+        bench_mask(team, argv[4], atoi(argv[3]), 64, rounds);
+    } else if (argc > 5) {
         bench_shape(team, atoi(argv[5]), atoi(argv[3]), atoi(argv[4]), rounds);
     } else {
         bench_shape(team, 8, 256, 64, rounds);

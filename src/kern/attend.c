@@ -100,12 +100,20 @@ double asp_attend_bias(const asp_attend *a, int64_t batch, int64_t head, int64_t
     return sum;
 }
 
-double asp_attend_keep(const asp_attend *a, int64_t batch, int64_t head, int64_t q, int64_t k)
+void asp_attend_keep4(const asp_attend *a, int64_t batch, int64_t head, int64_t q, int64_t k,
+                      float *out)
 {
-    if (!a->drop_below) return 1;
     const uint32_t counter[4] = {(uint32_t)(k >> 2), (uint32_t)q, (uint32_t)(head + a->first_head),
                                  (uint32_t)batch};
     uint32_t words[4];
     asp_philox4x32(counter, a->key, words);
-    return words[k & 3] < a->drop_below ? 0 : a->keep;
+    for (int i = 0; i < 4; i++) out[i] = words[i] < a->drop_below ? 0.0f : 1.0f;
+}
+
+double asp_attend_keep(const asp_attend *a, int64_t batch, int64_t head, int64_t q, int64_t k)
+{
+    float of_four[4];
+    if (!a->drop_below) return 1;
+    asp_attend_keep4(a, batch, head, q, k, of_four);
+    return of_four[k & 3] != 0 ? a->keep : 0;
 }

@@ -38,3 +38,6 @@ double asp_attend_bias(const asp_attend *a, int64_t batch, int64_t head, int64_t
 // The factor of a probability after the softmax: 0 or keep.  Numbers are counted by batch, head, q
 // and k of the whole program.
 double asp_attend_keep(const asp_attend *a, int64_t batch, int64_t head, int64_t q, int64_t k);
+// Of the four keys k & ~3 and on: 0 or 1.
+void asp_attend_keep4(const asp_attend *a, int64_t batch, int64_t head, int64_t q, int64_t k,
+                      float *out);

@@ -1,13 +1,31 @@
 // Scratch of the flash attention kernels.  Neighbours: sdpa_isa.c (the kernels), ref/sdpa.c (the
 // plain ones, for head widths that are no multiple of 4).  SPDX-License-Identifier: Apache-2.0
 #include "kern/sdpa_int.h"
+#include "kern/mask_tile.h"
 
 static bool is_plain(const asp_sdpa_attr *a)
 {
     return !*a->mask && a->softcap == 0 && !a->bias && !a->sinks && !*a->alibi && a->dropout == 0;
 }
 
-asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k)
+static void see_masks(const asp_kcall *k, asp_sdpa_sizes *z)
+{
+    asp_attend a;
+    asp_attend_of(k, z->first, &a);
+    z->causal = a.causal;
+    z->hides = a.masked || a.bias;
+    z->all_meet = z->all_meet && !z->hides;
+    z->n_bounds = asp_mask_n_bounds(z, &a, ASP_SDPA_LEAST_KEYS);
+}
+
+int64_t asp_sdpa_extra_floats(const asp_sdpa_sizes *z)
+{
+    const int64_t tile =
+        (int64_t)(sizeof(asp_mask_tile) + sizeof(float) - 1) / (int64_t)sizeof(float);
+    return z->plain ? 0 : asp_round_up(2 * ASP_SDPA_KEYS * ASP_SDPA_QUERIES + tile, 16);
+}
+
+asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k, uint32_t first)
 {
     const asp_tensor *q = &k->in[0], *key = &k->in[1], *v = &k->in[2];
     const asp_sdpa_attr *attr = k->attr;
@@ -23,20 +41,54 @@ asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k)
         .scale = (float)attr->scale,
         .causal = attr->causal,
         .plain = is_plain(attr),
+        .first = first,
     };
     asp_sdpa_rows(k, &z.q_rows, &z.k_rows);
     z.all_meet = z.k_rows.n > 0;
     for (int i = 0; z.causal && i < z.q_rows.n; i++)
         z.all_meet = z.all_meet && z.q_rows.seg[i].at >= z.k_rows.seg[0].at;
+    if (!z.plain) see_masks(k, &z);
     return z;
+}
+
+// Of two segments: blocks that are seen whole count whole, those seen in part count half.
+static int64_t seen_pairs(const asp_attend *a, asp_segment q, asp_segment k)
+{
+    const asp_mask_range any = {INT64_MIN, INT64_MAX};
+    const asp_mask_range look[ASP_MASK_MAX_LOOKUPS] = {any, any, any, any};
+    const int64_t side = asp_max(64, asp_max(q.n, k.n) / 256); // few blocks at any length
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < q.n; i += side)
+        for (int64_t j = 0; j < k.n; j += side) {
+            const int64_t n_q = asp_min(side, q.n - i), n_k = asp_min(side, k.n - j);
+            asp_mask_state state[ASP_MASK_MAX_ATOMS];
+            for (uint32_t x = 0; x < a->mask.n_atoms; x++) {
+                const asp_mask_atom *atom = &a->mask.atom[x];
+                state[x] = asp_mask_relate(
+                    atom->rel,
+                    asp_mask_side_range(&atom->query, q.at + i, q.at + i + n_q - 1, look),
+                    asp_mask_side_range(&atom->key, k.at + j, k.at + j + n_k - 1, look));
+            }
+            const asp_mask_state whole = asp_mask_whole(&a->mask, state);
+            pairs += whole == ASP_MASK_NEVER ? 0 : n_q * n_k / (whole == ASP_MASK_ALWAYS ? 1 : 2);
+        }
+    return pairs;
 }
 
 int64_t asp_sdpa_pairs(const asp_kcall *call)
 {
+    const asp_sdpa_attr *attr = call->attr;
     asp_rows q, k;
     asp_sdpa_rows(call, &q, &k);
-    if (!((const asp_sdpa_attr *)call->attr)->causal)
-        return asp_rows_count(&q) * asp_rows_count(&k);
+    if (*attr->mask) {
+        asp_attend a;
+        int64_t pairs = 0;
+        asp_attend_of(call, call->n_out == 2 ? 3 : 6, &a);
+        for (int i = 0; i < q.n; i++)
+            for (int j = 0; j < k.n; j++) pairs += seen_pairs(&a, q.seg[i], k.seg[j]);
+        return pairs;
+    }
+    if (!attr->causal) return asp_rows_count(&q) * asp_rows_count(&k);
     return asp_rows_causal_pairs(&q, &k);
 }
 
@@ -84,23 +136,22 @@ asp_sdpa_block asp_sdpa_block_of(const asp_sdpa_sizes *z, int64_t most, int64_t 
     return (asp_sdpa_block){0};
 }
 
-static bool odd_width(const asp_sdpa_sizes *z)
-{
-    return !z->plain || z->d % 4 != 0 || z->e % 4 != 0;
-}
+static bool odd_width(const asp_sdpa_sizes *z) { return z->d % 4 != 0 || z->e % 4 != 0; }
 
 int64_t asp_sdpa_f32_work(const asp_kcall *k, int n_threads)
 {
-    const asp_sdpa_sizes z = asp_sdpa_sizes_of(k);
+    const asp_sdpa_sizes z = asp_sdpa_sizes_of(k, 3);
     if (odd_width(&z)) return asp_sdpa_ref_work(k, n_threads);
-    return asp_sdpa_thread_floats(&z) * n_threads * (int64_t)sizeof(float);
+    return ((asp_sdpa_thread_floats(&z) + asp_sdpa_extra_floats(&z)) * n_threads +
+            asp_sdpa_bounds_floats(&z)) *
+           (int64_t)sizeof(float);
 }
 
 int64_t asp_sdpa_grad_f32_work(const asp_kcall *k, int n_threads)
 {
-    const asp_sdpa_sizes z = asp_sdpa_sizes_of(k);
+    const asp_sdpa_sizes z = asp_sdpa_sizes_of(k, 6);
     if (odd_width(&z)) return asp_sdpa_grad_ref_work(k, n_threads);
-    return (asp_sdpa_thread_floats(&z) * n_threads + asp_sdpa_delta_floats(&z) +
-            asp_sdpa_counters(&z)) *
+    return ((asp_sdpa_thread_floats(&z) + asp_sdpa_extra_floats(&z)) * n_threads +
+            asp_sdpa_delta_floats(&z) + asp_sdpa_counters(&z) + asp_sdpa_bounds_floats(&z)) *
            (int64_t)sizeof(float);
 }

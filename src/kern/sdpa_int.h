@@ -11,7 +11,10 @@ typedef struct asp_sdpa_sizes {
     int64_t batch, heads, kv_heads, group, n_q, n_k, d, e;
     float scale;
     bool causal;
-    bool plain;              // causal or not, nothing else; else the reference runs
+    bool plain;              // causal or not, nothing else
+    bool hides;              // a mask or bias hides pairs beside the causal ones
+    uint32_t first;          // operand behind q, k, v (, out, lse, dout)
+    int64_t n_bounds;        // ranges of look-ups (mask_tile.h)
     asp_rows q_rows, k_rows; // where the rows of q and of k stand in the sequence
     bool all_meet;           // every query of q_rows sees a key
 } asp_sdpa_sizes;
@@ -36,13 +39,15 @@ typedef struct asp_sdpa_block {
 int64_t asp_sdpa_blocks(const asp_sdpa_sizes *z, int64_t most);
 asp_sdpa_block asp_sdpa_block_of(const asp_sdpa_sizes *z, int64_t most, int64_t i);
 
-asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k);
+// first: the operand behind q, k, v (sdpa: 3) or behind dout (its derivative: 6).
+asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k, uint32_t first);
 
 // Queries and keys of a block: at most, over the levels; each level's sizes divide
 // ASP_SDPA_KEY_CHUNK.
 #define ASP_SDPA_QUERIES 96
 #define ASP_SDPA_LEAST_QUERIES 32
 #define ASP_SDPA_KEYS 128
+#define ASP_SDPA_LEAST_KEYS 64
 #define ASP_SDPA_KEY_CHUNK 384 // keys whose dk and dv one thread computes at a time
 
 // Scratch of one thread, in floats, each part a multiple of 16: blocks of queries transposed, of
@@ -52,11 +57,19 @@ static inline int64_t asp_sdpa_thread_floats(const asp_sdpa_sizes *z)
     return ASP_SDPA_QUERIES * (2 * asp_max(z->d, z->e) + 2 * ASP_SDPA_KEYS + 2);
 }
 
-// Scratch of the derivative beside the threads': delta, then progress counters, one a block of
-// queries.
+// What masks and the like take (scores.h): ranges of look-ups, then for each thread two blocks of
+// scores and the sides of relations.
+static inline int64_t asp_sdpa_bounds_floats(const asp_sdpa_sizes *z)
+{
+    return asp_round_up(z->n_bounds * 4, 16);
+}
+int64_t asp_sdpa_extra_floats(const asp_sdpa_sizes *z);
+
+// Scratch of the derivative beside the threads': delta (and flat weights where pairs are hidden),
+// then progress counters, one a block of queries.
 static inline int64_t asp_sdpa_delta_floats(const asp_sdpa_sizes *z)
 {
-    return asp_round_up(z->batch * z->heads * z->n_q, 16);
+    return asp_round_up(z->batch * z->heads * z->n_q, 16) * (z->hides ? 2 : 1);
 }
 static inline int64_t asp_sdpa_counters(const asp_sdpa_sizes *z)
 {

@@ -5,7 +5,7 @@
 //   mask     predicate of global positions (mask.h), beside causal (k <= q): both must hold
 //   empty    a query that may see no key gives "zero" (and no gradients), "mean" (of v over all
 //   keys)
-//            or "nan"
+//            or "nan"; no score has part in these
 //   softcap  c > 0: scores become c tanh(score / c), before bias and slopes are added
 //   bias     an operand: float, added to the scores, or bool, false hides; (1|B, 1|N, 1|Sq, 1|Sk)
 //   or its last

@@ -105,7 +105,7 @@ static double flops_of(asp_op op, const asp_kcall *k)
         const asp_sdpa_attr *a = k->attr;
         int64_t heads = x->dim[0] * x->dim[1], e = k->in[2].dim[3];
         bool forward = asp_ops[op].cost == ASP_COST_SDPA;
-        if (a->rings > 1) // pairs of one column, so to speak
+        if (a->rings > 1 || *a->mask) // pairs of one column, so to speak
             return forward ? asp_flops_sdpa(heads, asp_sdpa_pairs(k), 1, x->dim[3], e, false)
                            : asp_flops_sdpa_grad(heads, asp_sdpa_pairs(k), 1, x->dim[3], e, false);
         return forward ? asp_flops_sdpa(heads, x->dim[2], k->in[1].dim[2], x->dim[3], e, a->causal)
