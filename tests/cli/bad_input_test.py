@@ -57,8 +57,8 @@ class BadInput(Case):
         self.refused_model(self.config(vocab_size=2 ** 62), "bad/config.json", "vocab_size", "possible")
 
     def test_unknown_architecture(self):
-        self.refused_model(self.config(architectures=["GPT2LMHeadModel"], model_type="gpt2"),
-                           "bad/config.json", "gpt2", "llama")
+        self.refused_model(self.config(architectures=["T5ForConditionalGeneration"], model_type="t5"),
+                           "bad/config.json", "t5", "llama")
         self.refused_model(self.config(architectures=["MambaForCausalLM"]), "bad/config.json", "Mamba", "Llama")
 
     def test_heads_not_divisible_by_kv_heads(self):
@@ -198,7 +198,8 @@ class BadInput(Case):
         self.refused(["train", "--sequence", "64"], "--sequence", "--help")
         self.refused(["train", *TRAIN], "--model")
         base = ["train", "--model", "config.json", *TRAIN]
-        self.refused([*base, "--sp", "ring"], "--sp", "ring", "ulysses")
+        self.refused([*base, "--sp", "rign"], "--sp", "rign", "ring", "ulysses")
+        self.refused([*base, "--ranks", "4", "--sp", "hybrid:2x3"], "hybrid:2x3", "6 ranks", "4")
         self.refused([*base, "--ac", "most"], "--ac", "most", "layer")
         self.refused([*base, "--dtype", "f8"], "--dtype", "f8", "f32")
         self.refused([*base, "--comm", "pigeon"], "--comm", "pigeon", "thread")
