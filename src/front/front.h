@@ -46,6 +46,8 @@ asp_id_range asp_front_id_range(const asp_graph *g, const asp_env *env, asp_val 
                                 asp_arena *scratch);
 // The ids that every input of this role ("tokens", "labels") may hold are below this; 0: no bound.
 int64_t asp_front_vocab(const asp_graph *g);
+// Has every table that is looked up by position (GPT-2's) a row for each position of env's S?
+asp_status asp_front_check_positions(asp_ctx *cx, const asp_graph *g, const asp_env *env);
 // What typechecking does not see: parameters and inputs have names of their own.
 asp_status asp_front_check(asp_ctx *cx, const asp_graph *g);
 

@@ -81,6 +81,48 @@ asp_id_range asp_front_id_range(const asp_graph *g, const asp_env *env, asp_val 
     return r;
 }
 
+// ---- positions
+// -----------------------------------------------------------------------------------
+
+// One more than the largest position that v's node makes; 0: it makes none.
+static int64_t positions_of(const asp_graph *g, const asp_env *env, const asp_node_info *info)
+{
+    const asp_type *t = asp_val_type(g, info->first);
+    int64_t n;
+    bool iota = info->op == ASP_OP_iota;
+    if (!iota && (info->op != ASP_OP_input ||
+                  strcmp(((const asp_input_attr *)info->attr)->role, "positions") != 0))
+        return 0;
+    if (t->rank == 0 || asp_size_eval(g, t->dim[t->rank - 1], env, &n) != ASP_OK) return 0;
+    return n + (iota ? ((const asp_iota_attr *)info->attr)->start : 0);
+}
+
+asp_status asp_front_check_positions(asp_ctx *cx, const asp_graph *g, const asp_env *env)
+{
+    asp_arena scratch;
+    asp_status s = ASP_OK;
+    asp_arena_init(&scratch, cx);
+    int64_t *end = ASP_NEW_ARRAY(&scratch, int64_t, g->vals.n); // by value, as positions_of
+    ASP_FOR_NODES (g, n) {
+        const asp_node_info *info = asp_node_at(g, n);
+        if (info->n_out) end[info->first.i] = positions_of(g, env, info);
+        if (info->op == ASP_OP_view || info->op == ASP_OP_expand || info->op == ASP_OP_permute)
+            end[info->first.i] = end[info->in[0].i];
+        if (s < 0 || info->op != ASP_OP_embedding) continue;
+        const asp_type *table = asp_val_type(g, info->in[1]);
+        int64_t rows, wanted = end[info->in[0].i];
+        if (asp_size_eval(g, table->dim[0], env, &rows) != ASP_OK) continue;
+        if (wanted <= rows) continue;
+        s = asp_fail(
+            cx, ASP_ERR_LIMIT,
+            "embedding (%s) looks up %lld positions, but its table has %lld rows; use --seq %lld "
+            "or less",
+            info->loc ? info->loc : "", (long long)wanted, (long long)rows, (long long)rows);
+    }
+    asp_arena_fini(&scratch);
+    return s;
+}
+
 int64_t asp_front_vocab(const asp_graph *g)
 {
     asp_arena scratch;

@@ -105,6 +105,13 @@ static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_trai
     return ASP_OK;
 }
 
+static asp_status check_positions(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
+                                  int64_t seq)
+{
+    asp_env env = {.at = {{"S", seq}, {"B", o->batch}}, .n = 2};
+    return asp_front_check_positions(cx, module, &env);
+}
+
 asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
                           asp_plan **out_plan, int64_t *out_seq, double *out_compile_ms)
 {
@@ -113,8 +120,19 @@ asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_
     if (c.seq == 0)
         c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
     asp_graph *joint;
+    if (o->seq > 0) ASP_TRY(check_positions(cx, module, o, o->seq));
     ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
-    asp_status s = plan_joint(cx, joint, o, out_plan, out_seq);
+    asp_plan *plan;
+    int64_t seq;
+    asp_status s = plan_joint(cx, joint, o, &plan, &seq);
+    if (s == ASP_OK && o->seq == 0) {
+        s = check_positions(cx, module, o, seq);
+        if (s < 0) asp_plan_destroy(plan);
+    }
+    if (s == ASP_OK) {
+        *out_plan = plan;
+        *out_seq = seq;
+    }
     asp_graph_destroy(joint);
     *out_compile_ms = (asp_seconds() - start) * 1e3;
     return s;

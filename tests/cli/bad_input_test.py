@@ -57,9 +57,15 @@ class BadInput(Case):
         self.refused_model(self.config(vocab_size=2 ** 62), "bad/config.json", "vocab_size", "possible")
 
     def test_unknown_architecture(self):
-        self.refused_model(self.config(architectures=["T5ForConditionalGeneration"], model_type="t5"),
-                           "bad/config.json", "t5", "llama")
+        self.refused_model(self.config(architectures=["GPTNeoXForCausalLM"], model_type="gpt_neox"),
+                           "bad/config.json", "gpt_neox", "llama")
         self.refused_model(self.config(architectures=["MambaForCausalLM"]), "bad/config.json", "Mamba", "Llama")
+
+    def test_more_tokens_than_learned_positions(self):
+        write(self.path("gpt2.json"), '{"model_type": "gpt2", "vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2,'
+              ' "n_positions": 40}')
+        self.refused_model("gpt2.json", "embedding (wpe)", "64 positions", "--seq 40 or less", more=["--ranks", "2"])
+        self.refused(["plan", "--model", "gpt2.json", "--seq", "max", "--memory", "4MiB"], "has 40 rows")
 
     def test_heads_not_divisible_by_kv_heads(self):
         self.refused_model(self.config(num_key_value_heads=3), "bad/config.json", "num_key_value_heads", "4", "3")
