@@ -104,7 +104,11 @@ asp_status asp_comm_all_to_all(asp_comm *comm, asp_team *team, const asp_tensor 
                                const asp_all_to_all *a, const asp_tensor *y, void *work)
 {
     asp_exchange e;
-    ASP_TRY(asp_exchange_build(comm->cx, x, a, comm->ranks, &e));
+    const int group = a->ranks ? a->ranks : comm->ranks;
+    if (comm->ranks % group != 0)
+        return asp_fail(comm->cx, ASP_ERR_USAGE, "all_to_all: %d ranks are no groups of %d",
+                        comm->ranks, group);
+    ASP_TRY(asp_exchange_build(comm->cx, x, a, group, &e));
     ASP_TRY(check_result(comm, x, a, &e, y));
     comm->counts.calls[ASP_COMM_all_to_all]++;
     return comm->ops->all_to_all(comm, team, &e, x->data, y->data, work);
@@ -115,8 +119,9 @@ asp_status asp_comm_all_to_all_cost(asp_ctx *cx, asp_comm_backend backend, const
                                     int64_t *out_received_bytes, int64_t *out_work_bytes)
 {
     asp_exchange e;
+    if (a->ranks) ranks = a->ranks;
     ASP_TRY(asp_exchange_build(cx, x, a, ranks, &e));
-    *out_received_bytes = asp_exchange_received_bytes(&e, rank);
+    *out_received_bytes = asp_exchange_received_bytes(&e, rank % ranks);
     *out_work_bytes = 0;
     if (backend == ASP_COMM_thread || ranks == 1) return ASP_OK;
     // A piece packed, a piece to unpack: the largest is that of rank 0 to rank 0.

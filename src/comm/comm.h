@@ -78,6 +78,7 @@ asp_comm_backend asp_comm_kind(const asp_comm *comm); // thread for a rank alone
 typedef struct asp_all_to_all {
     int split, gather; // dims, different
     int64_t whole;     // of dim gather over all ranks; 0: ranks times what the operand has
+    int ranks;         // of a group of neighbouring ranks that exchange among themselves; 0: all
     int64_t split_unit, gather_unit; // so many items stay together (heads of a group); 0 means 1
     bool zero_tail; // what the tail of split is filled with: zeros, else copies of the last element
                     // (zeros again where a rank has none)

@@ -256,7 +256,8 @@ static int before(const mpi_comm *c, int step)
 static asp_status swap_piece(mpi_comm *c, asp_team *team, const asp_exchange *e, int step,
                              const void *x, void *y, char *work)
 {
-    int me = c->base.rank, to = after(c, step), from = before(c, step);
+    const int n = e->ranks, me = c->base.rank % n, first = c->base.rank - me; // in the group
+    const int to = (me + step) % n, from = (me - step + n) % n;
     asp_runs sent = asp_exchange_runs(e, me, to), received = asp_exchange_runs(e, from, me);
     asp_strip out = asp_exchange_source(e, x, to), in = asp_exchange_target(e, y, from);
     asp_strip arrived = in;
@@ -269,7 +270,8 @@ static asp_status swap_piece(mpi_comm *c, asp_team *team, const asp_exchange *e,
     if (!asp_runs_whole(received, in))
         arrived =
             asp_runs_packed(received, work + asp_round_up(asp_runs_bytes(sent), ASP_CACHE_LINE));
-    ASP_TRY(swap(c, to, out.at, asp_runs_bytes(sent), from, arrived.at, asp_runs_bytes(received)));
+    ASP_TRY(swap(c, first + to, out.at, asp_runs_bytes(sent), first + from, arrived.at,
+                 asp_runs_bytes(received)));
     c->base.counts.bytes[ASP_COMM_all_to_all] += asp_runs_bytes(received);
     if (arrived.at != in.at) {
         asp_piece p = asp_piece_strips(received, in, arrived, false);
@@ -283,12 +285,12 @@ static asp_status mpi_all_to_all(asp_comm *base, asp_team *team, const asp_excha
 {
     mpi_comm *c = (mpi_comm *)base;
     if (c->ended) return ended(c);
-    asp_piece own = asp_piece_strips(asp_exchange_runs(e, base->rank, base->rank),
-                                     asp_exchange_target(e, y, base->rank),
-                                     asp_exchange_source(e, x, base->rank), false);
+    const int me = base->rank % e->ranks;
+    asp_piece own = asp_piece_strips(asp_exchange_runs(e, me, me), asp_exchange_target(e, y, me),
+                                     asp_exchange_source(e, x, me), false);
     asp_move(team, &own, 1);
-    for (int s = 1; s < base->ranks; s++) ASP_TRY(swap_piece(c, team, e, s, x, y, work));
-    asp_exchange_fill_tail(e, y, base->rank);
+    for (int s = 1; s < e->ranks; s++) ASP_TRY(swap_piece(c, team, e, s, x, y, work));
+    asp_exchange_fill_tail(e, y, me);
     return ASP_OK;
 }
 

@@ -229,14 +229,14 @@ static asp_status thread_all_to_all(asp_comm *base, asp_team *team, const asp_ex
     // The same on all ranks: the whole array.
     int64_t bytes = e->outer * e->middle * e->inner_bytes * e->split.whole * e->gather.whole;
     ASP_TRY(begin(c, (post){.op = ASP_COMM_all_to_all, .bytes = bytes, .x = x}, &turn));
-    for (int i = 0; i < base->ranks; i++) {
-        int r = peer(c, i);
-        c->pieces[i] =
-            asp_piece_strips(asp_exchange_runs(e, r, base->rank), asp_exchange_target(e, y, r),
-                             asp_exchange_source(e, c->x[r], base->rank), i > 0);
+    const int me = base->rank % e->ranks, first = base->rank - me; // in the group
+    for (int i = 0; i < e->ranks; i++) {
+        int r = (me + i) % e->ranks;
+        c->pieces[i] = asp_piece_strips(asp_exchange_runs(e, r, me), asp_exchange_target(e, y, r),
+                                        asp_exchange_source(e, c->x[first + r], me), i > 0);
     }
-    base->counts.bytes[ASP_COMM_all_to_all] += asp_move(team, c->pieces, base->ranks);
-    asp_exchange_fill_tail(e, y, base->rank);
+    base->counts.bytes[ASP_COMM_all_to_all] += asp_move(team, c->pieces, e->ranks);
+    asp_exchange_fill_tail(e, y, me);
     return finish(c);
 }
 

@@ -147,6 +147,12 @@ void asp_graph_name(asp_graph *g, asp_val v, const char *name)
     asp_val_at(g, v)->name = asp_map_key(&g->names, entry, NULL);
 }
 
+void asp_graph_move_name(asp_graph *g, asp_val from, asp_val to)
+{
+    asp_val_at(g, to)->name = asp_val_at(g, from)->name;
+    asp_val_at(g, from)->name = NULL;
+}
+
 asp_val asp_graph_find(const asp_graph *g, const char *name)
 {
     for (uint32_t i = 1; i < g->vals.n; i++)

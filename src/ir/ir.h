@@ -45,6 +45,8 @@ bool asp_size_divides(asp_graph *g, asp_size a, asp_size b, asp_size *out_quotie
 asp_size asp_size_ceil_div(asp_graph *g, asp_size a, asp_size b);
 bool asp_size_is_num(const asp_graph *g, asp_size s, int64_t *out_n); // true for a plain integer
 static inline bool asp_size_equal(asp_size a, asp_size b) { return a.i == b.i; }
+// Names of the symbols of a graph's sizes, at most `most`, in the order they were met; borrowed.
+int asp_size_symbols(const asp_graph *g, const char **out_names, int most);
 bool asp_size_mentions(const asp_graph *g, asp_size s, const char *symbol);
 // Fails on overflow, on a symbol without a value and on a division that leaves a rest, naming the
 // expression and the values.
@@ -279,6 +281,7 @@ void asp_graph_move_before(asp_graph *g, asp_node n, asp_node before);
 void asp_graph_add_output(asp_graph *g, asp_val v, const char *name);
 void asp_graph_name(asp_graph *g, asp_val v,
                     const char *name);                        // made unique by a suffix when taken
+void asp_graph_move_name(asp_graph *g, asp_val from, asp_val to); // from has none then
 asp_val asp_graph_find(const asp_graph *g, const char *name); // none when absent
 const char *asp_val_str(asp_graph *g, asp_val v);             // "%x" or "%17", for messages
 const char *asp_node_str(asp_graph *g, asp_node n); // "rms_norm (layers.3.norm)", for messages

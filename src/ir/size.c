@@ -356,6 +356,14 @@ bool asp_size_is_num(const asp_graph *g, asp_size s, int64_t *out_n)
     return true;
 }
 
+int asp_size_symbols(const asp_graph *g, const char **out_names, int most)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->sizes->factors.n && n < most; i++)
+        if (g->sizes->factors.at[i].symbol) out_names[n++] = g->sizes->factors.at[i].symbol;
+    return n;
+}
+
 bool asp_size_mentions(const asp_graph *g, asp_size s, const char *symbol)
 {
     const sum *x = sum_of(g, s);

@@ -22,6 +22,8 @@ typedef struct layout {
     bool zero_tail;  // the tail holds zeros
     bool filled;     // the tail holds `fill`
     int64_t fill;
+    bool grouped; // split over the ranks of a group, and dim 2, `rows` of the sequence, over groups
+    asp_size rows;
     int64_t rings; // the order in which what is split is shared out (base/rows.h); 0: as 1
     bool zigzag;
     unsigned uniform; // bit d: all slices of dimension d are equal, it fits whole and split
@@ -134,6 +136,7 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
         if (l->partial)
             return wrong(k, n, "operand %u is a partial sum that was not all-reduced", i);
         if (!l->split) continue;
+        if (l->grouped) return wrong(k, n, "operand %u is split both by heads and by tokens", i);
         if (!locate(k, r, &r->in[i][l->dim], l->before, &s))
             return wrong(k, n, "operand %u is split in dimension %u, which it does not keep", i,
                          l->dim);
@@ -308,8 +311,46 @@ static asp_status check_ranks(const checker *k, asp_node n, int64_t ranks)
     return wrong(k, n, "it is among %lld ranks", (long long)ranks);
 }
 
+// Within groups: tokens over all ranks to heads over a group, and back.  Between them stands
+// attention alone.
+static asp_status check_in_group(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_a2a_attr *a = info->attr;
+    const layout l = k->of[info->in[0].i];
+    layout *to = &k->of[info->first.i];
+    const int64_t rings = k->g->ranks / a->ranks;
+    if (a->ranks < 2 || k->g->ranks % a->ranks || l.partial || !l.split || l.rings != rings)
+        return wrong(k, n, "its operand is not shared out over groups of %lld",
+                     (long long)a->ranks);
+    if (l.grouped) {
+        if (l.dim != a->gather || a->split != 2 || a->split_unit != 1)
+            return wrong(k, n, "it does not bring back what is split");
+        if (!asp_size_equal(asp_val_type(k->g, info->first)->dim[a->gather],
+                            asp_size_mul(k->g, l.whole, asp_size_num(k->g, a->gather_unit))))
+            return wrong(k, n, "it gathers other heads than were split");
+        *to =
+            (layout){.split = true, .dim = 2, .before = k->one, .whole = l.rows, .length = l.rows};
+    } else {
+        asp_size heads = asp_val_type(k->g, info->in[0])->dim[a->split];
+        if (l.dim != 2 || a->gather != 2 || a->gather_unit != 1 || a->whole.i ||
+            !asp_size_equal(l.before, k->one) || !asp_size_equal(l.whole, l.length))
+            return wrong(k, n, "dimension 2 of its operand is not a rank's part");
+        ASP_TRY(asp_size_div(k->g, heads, asp_size_num(k->g, a->split_unit), &heads));
+        *to = (layout){.split = true, .dim = (uint32_t)a->split, .before = k->one, .whole = heads};
+        to->length = heads;
+        to->grouped = true;
+        to->rows = l.whole;
+    }
+    to->rings = l.rings;
+    to->zigzag = l.zigzag;
+    return ASP_OK;
+}
+
 static asp_status check_all_to_all(checker *k, asp_node n)
 {
+    if (((const asp_a2a_attr *)asp_node_at(k->g, n)->attr)->ranks != k->g->ranks)
+        return check_in_group(k, n);
     const asp_node_info *info = asp_node_at(k->g, n);
     const asp_a2a_attr *a = info->attr;
     const layout *l = &k->of[info->in[0].i];
@@ -433,12 +474,41 @@ static asp_status check_mask(checker *k, asp_node n)
     return ASP_OK;
 }
 
+// The same with heads, dim 1, split over each group: those of q in as many parts as those of k.
+static asp_status check_ring_of_groups(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_sdpa_attr *a = info->attr;
+    const layout *q = &k->of[info->in[0].i];
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const layout *l = &k->of[info->in[i].i];
+        if (i >= 3) {
+            if (!l->split && !l->partial) continue;
+            return wrong(k, n, "operand %u is not whole", i);
+        }
+        if (!l->grouped || l->dim != 1 || !asp_size_equal(l->rows, i ? a->keys : a->tokens) ||
+            l->rings != a->rings || l->zigzag != a->zigzag)
+            return wrong(k, n, "operand %u is not split over groups as it is told", i);
+        const int64_t in_group = k->g->ranks / a->rings;
+        int64_t heads, of_q;
+        if (!asp_size_is_num(k->g, l->whole, &heads) || !asp_size_is_num(k->g, q->whole, &of_q) ||
+            (heads != of_q && (heads % in_group || of_q % in_group)))
+            return wrong(k, n, "heads of operand %u do not go with those of the queries", i);
+    }
+    for (uint32_t i = 0; i < info->n_out; i++) {
+        k->of[info->first.i + i] = *q;
+        k->of[info->first.i + i].zero_tail = k->of[info->first.i + i].filled = false;
+    }
+    return ASP_OK;
+}
+
 // Queries, keys and values are split in their dim of tokens, in the order that the op is told; what
 // it reads beside them is whole.
 static asp_status check_ring(checker *k, asp_node n)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
     const asp_sdpa_attr *a = info->attr;
+    if (k->of[info->in[0].i].grouped) return check_ring_of_groups(k, n);
     ASP_TRY(check_ranks(k, n, a->rings));
     for (uint32_t i = 0; i < info->n_in; i++) {
         const layout *l = &k->of[info->in[i].i];
@@ -483,6 +553,7 @@ static asp_status check_sizes(checker *k, asp_node n)
         asp_val v = asp_node_result(k->g, n, i);
         const asp_type *t = asp_val_type(k->g, v);
         const layout *l = &k->of[v.i];
+        if (l->grouped) continue; // by the ops that may read it
         for (uint32_t d = 0; d < t->rank; d++) {
             if (l->uniform >> d & 1) continue;
             if (l->split && l->dim == d) {

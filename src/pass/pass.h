@@ -50,7 +50,7 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
                           const asp_pass_options *options, const asp_pass_trace *trace);
 
 // The pipelines: module graph -> sharded module graph -> joint graph -> scheduled joint graph.
-#define ASP_PIPELINE_SHARD "canonicalise,dce,loss,place,shard,dce,check"
+#define ASP_PIPELINE_SHARD "canonicalise,masks,dce,loss,place,shard,dce,check"
 #define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
 #define ASP_PIPELINE_PLAN "remat,ring,fuse,absorb,dce"
 

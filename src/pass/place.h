@@ -21,7 +21,7 @@ typedef enum asp_sp_kind {
 
 typedef struct asp_strategy {
     asp_sp_kind kind;
-    int64_t heads, rings; // of hybrid:UxR; their product is the ranks
+    int64_t heads, rings; // of hybrid:UxR, their product is the ranks; else all ranks and 1
 } asp_strategy;
 
 // NULL: auto.
@@ -82,6 +82,8 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
 asp_status asp_placement_cut(asp_placement *p);
 // Attention that a ring can compute: op n, of these operands.  NULL, or why not (static text).
 const char *asp_ring_obstacle(const asp_axes *x, asp_node n);
+// The same where heads are split over groups of ranks besides.
+const char *asp_hybrid_obstacle(const asp_axes *x, asp_node n);
 // At "sequence" op n goes round a ring.
 bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n);
 // Does a letter of the rule of n stand in operand i?

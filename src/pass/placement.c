@@ -364,7 +364,7 @@ static void add_candidates(const asp_placement *p, asp_node n, candidates *all, 
             asp_atoms list = splittable(p, a, &a->rule.out[i][d]);
             candidate c = {.met = all->n};
             if (list.n == 0 || of_atom[list.at[0]]) continue;
-            if (!asp_chain_spread(p->g, &p->axes, list, p->ranks, &c.chain)) continue;
+            if (!asp_chain_spread(p->g, &p->axes, list, p->sp.heads, &c.chain)) continue;
             ASP_PUSH(p->arena, all, c);
             of_atom[list.at[0]] = all->n;
         }
@@ -475,6 +475,26 @@ static asp_status keep_on_ring(asp_placement *p)
     return ASP_OK;
 }
 
+// --sp hybrid: between exchanges within a group the sequence is still split over the groups, which
+// attention alone is built for.
+static asp_status keep_in_groups(asp_placement *p)
+{
+    ASP_FOR_NODES (p->g, n) {
+        if (!p->axes.node[n.i]) continue;
+        if (asp_node_at(p->g, n)->op != ASP_OP_sdpa || !is_mixer(p, n)) {
+            p->op[n.i].chain = ASP_NO_CHAIN;
+            continue;
+        }
+        const char *why = asp_hybrid_obstacle(&p->axes, n);
+        if (why)
+            return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
+                            "--sp hybrid: %s cannot be split both ways: %s; use --sp auto",
+                            asp_node_str(p->g, n), why);
+        p->op[n.i].sequence_price = ASP_FLOW_INF;
+    }
+    return ASP_OK;
+}
+
 // ---- --sp auto
 // ------------------------------------------------------------------------------------
 //
@@ -568,6 +588,7 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
                         g->name, (long long)p.ranks);
     find_chains(&p);
     if (p.sp.kind == ASP_SP_RING) ASP_TRY(keep_on_ring(&p));
+    if (p.sp.kind == ASP_SP_HYBRID) ASP_TRY(keep_in_groups(&p));
     if (p.sp.kind == ASP_SP_AUTO) price_attention(&p);
     *out_placement = p;
     return ASP_OK;

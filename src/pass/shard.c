@@ -83,16 +83,18 @@ static asp_status visit_exchange(asp_sharder *s, asp_node n, const asp_chain **o
     } else {
         asp_chain *chain = ASP_NEW(s->px->scratch, asp_chain);
         if (!starts_with_token(s, gather)) return confused(s, n, "it does not gather the sequence");
-        if (!asp_chain_spread(s->g, &s->x, split, s->ranks, chain))
+        if (!asp_chain_spread(s->g, &s->x, split, s->sp.heads, chain))
             return confused(s, n, "what it splits has no size");
         a.whole = asp_whole_size(s, gather);
         ASP_TRY(unit_of(s, n, chain, split, &a.split_unit));
         *out_state = chain;
     }
     int64_t whole;
-    if (asp_size_is_num(s->g, a.whole, &whole) && whole % (s->ranks * a.gather_unit) == 0)
+    if (asp_size_is_num(s->g, a.whole, &whole) && whole % (s->sp.heads * a.gather_unit) == 0)
         a.whole = (asp_size){0};
-    a.ranks = s->ranks;
+    // What the ranks of a group hold, put together, has its tail at the end.
+    if (!from && s->sp.kind == ASP_SP_HYBRID) a.whole = (asp_size){0};
+    a.ranks = s->sp.heads;
     asp_graph_set_attr(s->g, n, &a);
     return ASP_OK;
 }
@@ -202,7 +204,8 @@ static bool wants_order(const asp_sharder *s, asp_node n)
     asp_op op = asp_node_at(s->g, n)->op;
     uint32_t dim;
     int64_t rows;
-    if (op == ASP_OP_all_to_all || op == ASP_OP_dropout) return true;
+    if (op == ASP_OP_all_to_all) return s->sp.kind != ASP_SP_HYBRID;
+    if (op == ASP_OP_dropout) return true;
     return sequence_op(s, n, &dim, &rows) != ASP_NO_OP;
 }
 
@@ -220,12 +223,13 @@ static void choose_order(asp_sharder *s)
         if (info->op == ASP_OP_all_to_all) exchanged = !exchanged;
         for (uint32_t i = 0; i < info->n_out; i++) away[info->first.i + i] = exchanged;
         free = free && !wants_order(s, n);
-        if (exchanged || !asp_takes_ring(&s->sp, &s->x, n)) continue;
+        const bool in_groups = s->sp.kind == ASP_SP_HYBRID && info->op == ASP_OP_sdpa && exchanged;
+        if (!in_groups && (exchanged || !asp_takes_ring(&s->sp, &s->x, n))) continue;
         any = true;
         causal = causal && ((const asp_sdpa_attr *)info->attr)->causal;
     }
     s->zigzag = any && causal && free;
-    s->rings = any ? s->ranks : 1;
+    s->rings = !any ? 1 : s->sp.kind == ASP_SP_HYBRID ? s->sp.rings : s->ranks;
 }
 
 static asp_status run_split(asp_sharder *s, asp_node n, asp_op op, uint32_t dim)
@@ -251,7 +255,9 @@ static asp_status visit(asp_sharder *s, asp_node n)
     uint32_t dim = 0;
     int64_t rows;
     asp_op split = at_sequence ? sequence_op(s, n, &dim, &rows) : ASP_NO_OP;
-    const bool ring = at_sequence && asp_takes_ring(&s->sp, &s->x, n);
+    const bool in_groups = s->sp.kind == ASP_SP_HYBRID && !exchange && state &&
+                           asp_node_at(s->g, n)->op == ASP_OP_sdpa;
+    const bool ring = in_groups || (at_sequence && asp_takes_ring(&s->sp, &s->x, n));
     const bool alone = ring || split != ASP_NO_OP; // what it has of the sequence is enough
     const bool whole = at_sequence && !alone && asp_axes_runs_whole(&s->x, n);
     const asp_chain *run = whole ? &asp_state_whole : state;

@@ -14,6 +14,9 @@ int64_t asp_parts_of(const asp_sharder *s, const asp_chain *state, uint32_t atom
     if (!state) return s->x.atoms.at[atom].token ? s->ranks : 1;
     for (uint32_t i = 0; i < state->atoms.n; i++)
         if (state->atoms.at[i] == atom) return state->parts[i];
+    // Between exchanges within groups the sequence is still split over the groups.
+    if (s->sp.kind == ASP_SP_HYBRID && state != &asp_state_whole && s->x.atoms.at[atom].token)
+        return s->rings;
     return 1;
 }
 
@@ -29,6 +32,9 @@ static asp_size local_atom(const asp_sharder *s, const asp_chain *state, uint32_
 {
     int64_t parts = asp_parts_of(s, state, atom);
     asp_size size = parts == 1 ? s->x.atoms.at[atom].size : asp_axes_base_size(&s->x, atom);
+    if (parts > 1 && parts < s->ranks && s->x.atoms.at[atom].token) // of a group
+        return asp_size_mul(s->g, asp_size_num(s->g, s->ranks / parts),
+                            asp_size_ceil_div(s->g, size, asp_size_num(s->g, s->ranks)));
     return parts == 1 ? size : asp_size_ceil_div(s->g, size, asp_size_num(s->g, parts));
 }
 

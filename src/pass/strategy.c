@@ -20,13 +20,8 @@ static asp_status read_hybrid(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
     if (s.heads * s.rings != ranks)
         return asp_fail(cx, ASP_ERR_USAGE, "--sp %s is for %lld ranks, not for %lld", sp,
                         (long long)(s.heads * s.rings), (long long)ranks);
-    if (s.heads == 1) s.kind = ASP_SP_RING;
-    if (s.rings == 1) s.kind = ASP_SP_ULYSSES;
-    if (s.kind == ASP_SP_HYBRID)
-        return asp_fail(cx, ASP_ERR_UNSUPPORTED,
-                        "--sp %s: exchanges within groups of ranks are not built yet; use ulysses, "
-                        "ring or auto",
-                        sp);
+    if (s.heads == 1) s = (asp_strategy){ASP_SP_RING, ranks, 1};
+    if (s.rings == 1 && s.kind == ASP_SP_HYBRID) s.kind = ASP_SP_ULYSSES;
     *out = s;
     return ASP_OK;
 }
@@ -40,7 +35,7 @@ asp_status asp_strategy_parse(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
     if (!sp) sp = "auto";
     for (size_t i = 0; i < ASP_COUNT_OF(table); i++) {
         if (strcmp(table[i].name, sp) != 0) continue;
-        *out_sp = (asp_strategy){.kind = table[i].kind, .heads = 1, .rings = 1};
+        *out_sp = (asp_strategy){.kind = table[i].kind, .heads = ranks, .rings = 1};
         return ASP_OK;
     }
     if (strncmp(sp, "hybrid:", strlen("hybrid:")) == 0) return read_hybrid(cx, sp, ranks, out_sp);
@@ -86,4 +81,14 @@ const char *asp_ring_obstacle(const asp_axes *x, asp_node n)
 bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n)
 {
     return (sp->kind == ASP_SP_RING || sp->kind == ASP_SP_AUTO) && !asp_ring_obstacle(x, n);
+}
+
+const char *asp_hybrid_obstacle(const asp_axes *x, asp_node n)
+{
+    const asp_sdpa_attr *a = asp_node_at(x->g, n)->attr;
+    const char *why = asp_ring_obstacle(x, n);
+    if (why) return why;
+    return a->sinks || *a->alibi || a->bias || a->dropout > 0
+               ? "what it has for each head beside q, k and v would have to be split too"
+               : NULL;
 }

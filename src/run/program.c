@@ -155,7 +155,8 @@ static int overwrites(asp_op op)
 
 asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result)
 {
-    return (asp_all_to_all){.split = (int)a->split,
+    return (asp_all_to_all){.ranks = (int)a->ranks,
+                            .split = (int)a->split,
                             .gather = (int)a->gather,
                             .whole = result->dim[a->gather],
                             .split_unit = a->split_unit,

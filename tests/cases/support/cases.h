@@ -29,6 +29,8 @@ typedef struct sp_case {
     text_value given[12]; // parameters and inputs; the last is empty
     double loss;          // by hand; NaN: not worked out
     text_value want[12];  // gradients by hand
+    const char *no_ring;  // a ring is refused with these words
+    int64_t max_ranks;    // 0: 8
     bool nan;             // the loss is NaN on every rank, gradients as wanted
 } sp_case;
 

@@ -71,6 +71,28 @@ static void rings_agree_in_f32(void **state)
     }
 }
 
+// Heads over groups, rings across them; heads that do not divide, K/V heads fewer than a group.
+static void hybrids_agree_with_one_device(void **state)
+{
+    (void)state;
+    static const char *const of_4[] = {"hybrid:2x2", "hybrid:1x4", "hybrid:4x1"};
+    static const char *const of_6[] = {"hybrid:2x3", "hybrid:3x2"}, *const of_8[] = {"hybrid:4x2"};
+    static const int64_t kv_heads[] = {1, 2, 4}, seq[] = {16, 13, 27};
+    tiny t = on_ring(ASP_F64);
+    t.hidden = 16;
+    for (size_t i = 0; i < 3; i++) {
+        t.kv_heads = kv_heads[i];
+        t.seq = seq[i];
+        t.batch = i == 1 ? 3 : 1;
+        t.ranks = 4;
+        compare(&t, of_4, ASP_COUNT_OF(of_4), 1e-12, 1e-12);
+        t.ranks = 6;
+        compare(&t, of_6, ASP_COUNT_OF(of_6), 1e-12, 1e-12);
+        t.ranks = 8;
+        compare(&t, of_8, ASP_COUNT_OF(of_8), 1e-12, 1e-12);
+    }
+}
+
 static const asp_plan_exchange *find(const tiny_result *r, const char *what)
 {
     for (int i = 0; i < r->report.n_exchanges; i++)
@@ -135,9 +157,8 @@ static void nothing_else_changes_a_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_agree_with_one_device),
-        cmocka_unit_test(rings_agree_in_f32),
-        cmocka_unit_test(bytes_meet_the_formula),
+        cmocka_unit_test(rings_agree_with_one_device),   cmocka_unit_test(rings_agree_in_f32),
+        cmocka_unit_test(hybrids_agree_with_one_device), cmocka_unit_test(bytes_meet_the_formula),
         cmocka_unit_test(nothing_else_changes_a_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
