@@ -266,6 +266,7 @@ static bool is_dense(const masking *m, const asp_body *x)
 // Puts what conditions it can into the mask; one that is dense stays aside.
 static uint32_t put_all(masking *m, const asp_body *x)
 {
+    if (!x) return NONE; // what could not be read stays as it was written
     if (x->kind == ASP_BODY_AND) {
         const uint32_t a = put_all(m, x->x), b = a == NONE ? NONE : put_all(m, x->y);
         return asp_mask_put(&m->mask, ASP_MASK_AND, a, b);

@@ -63,9 +63,24 @@ static bool splits_by_itself(const asp_placement *p, asp_val v)
     return true;
 }
 
+// With one head a rank, heads behind something else in a dim, (b n), would stand in the local
+// program as (b 1): nobody could tell where what is split is.
+static bool hides_last_slice(const asp_placement *p, asp_val v, uint32_t chain)
+{
+    const asp_chain *c = &p->chains.at[chain];
+    int64_t left = 1;
+    for (uint32_t i = 0; i < c->atoms.n; i++) left *= asp_chain_room(p->g, &p->axes, c, i);
+    if (left > 1) return false;
+    for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++)
+        for (uint32_t k = 1; k < p->axes.dims[v.i][d].n; k++)
+            if (p->axes.dims[v.i][d].at[k] == c->atoms.at[0]) return true;
+    return false;
+}
+
 int64_t asp_exchange_price(const asp_placement *p, asp_val v, uint32_t chain)
 {
-    if (asp_axes_count_value_tokens(&p->axes, v) != 1 || !splits_by_itself(p, v))
+    if (asp_axes_count_value_tokens(&p->axes, v) != 1 || !splits_by_itself(p, v) ||
+        hides_last_slice(p, v, chain))
         return ASP_FLOW_INF;
     int64_t bytes = twice_with_grad(p, v, value_bytes(p, v)) * asp_exchange_copies(p, v, chain);
     return bytes + (p->latency > 1 ? twice_with_grad(p, v, p->latency) : 1);
