@@ -292,11 +292,12 @@ static void chunk_grad(const asp_kcall *k, const asp_sdpa_sizes *z, const scratc
     }
 }
 
-// What no block and no chunk writes: the tails; dq of queries that see no key.
+// What no block and no chunk writes: the tails; dq of queries that see no key; everything when no
+// query sees one.
 static void clear_rest(const asp_kcall *k, const asp_sdpa_sizes *z, asp_worker *w)
 {
     const int64_t q0 = z->all_meet ? asp_rows_count(&z->q_rows) : 0, n_q = z->n_q - q0;
-    const int64_t k0 = asp_rows_count(&z->k_rows), n_k = z->n_k - k0;
+    const int64_t k0 = asp_sdpa_is_empty(z) ? 0 : asp_rows_count(&z->k_rows), n_k = z->n_k - k0;
     for (int64_t h; (h = asp_team_next(w, z->batch * z->heads)) >= 0;) {
         memset((float *)k->out[DQ].data + (h * z->n_q + q0) * z->d, 0,
                (size_t)(n_q * z->d) * sizeof(float));

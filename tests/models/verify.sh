@@ -1,5 +1,6 @@
 #!/bin/sh
-# One model on P ranks against one rank, where P divides the sequence and where it does not, in both dtypes.
+# One model on P ranks against one rank, where P divides the sequence and where it does not, in both dtypes,
+# and around a ring.
 #   verify.sh AUTOSP MODEL DATA P
 # SPDX-License-Identifier: Apache-2.0
 set -eu
@@ -15,4 +16,5 @@ case $model in
     ;;
 esac
 "$autosp" verify --model "$model" --data "$data" --ranks "$ranks" --threads 1 --seq 23
+"$autosp" verify --model "$model" --data "$data" --ranks "$ranks" --threads 1 --seq 26 --sp ring
 "$autosp" verify --model "$wide" --data "$data" --ranks "$ranks" --threads 1 --seq 24 --batch 2 $option
