@@ -280,10 +280,10 @@ void asp_graph_replace_uses(asp_graph *g, asp_val old,
 void asp_graph_move_before(asp_graph *g, asp_node n, asp_node before);
 void asp_graph_add_output(asp_graph *g, asp_val v, const char *name);
 void asp_graph_name(asp_graph *g, asp_val v,
-                    const char *name);                        // made unique by a suffix when taken
+                    const char *name); // made unique by a suffix when taken
 void asp_graph_move_name(asp_graph *g, asp_val from, asp_val to); // from has none then
-asp_val asp_graph_find(const asp_graph *g, const char *name); // none when absent
-const char *asp_val_str(asp_graph *g, asp_val v);             // "%x" or "%17", for messages
+asp_val asp_graph_find(const asp_graph *g, const char *name);     // none when absent
+const char *asp_val_str(asp_graph *g, asp_val v);                 // "%x" or "%17", for messages
 const char *asp_node_str(asp_graph *g, asp_node n); // "rms_norm (layers.3.norm)", for messages
 
 // uses[v.i] = how many operands and outputs read v; on the arena given.

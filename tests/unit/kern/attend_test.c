@@ -329,7 +329,10 @@ static void gives(problem *p, const double *want)
 
 static double fill_causal(int64_t i) { return i % 8 <= i / 8 % 8; }
 static double fill_causal_added(int64_t i) { return fill_causal(i) != 0 ? 0 : -HUGE_VAL; }
-static double fill_causal_min(int64_t i) { return fill_causal(i) != 0 ? 0 : -3.4028234663852886e38; }
+static double fill_causal_min(int64_t i)
+{
+    return fill_causal(i) != 0 ? 0 : -3.4028234663852886e38;
+}
 static double fill_first_six(int64_t i) { return i % 8 < 6; }
 static double fill_first_six_of_batch_0(int64_t i) { return i >= 8 || i % 8 < 6; }
 static double fill_two_heads(int64_t i) { return i < 64 ? i % 8 == i / 8 : fill_causal(i); }

@@ -206,6 +206,7 @@ static const struct {
     int64_t ranks; // 0: any
     const char *lacks;
 } waiting[] = {
+    {"seqfirst", 4, "views of one head a rank, folded into the batch"},
     {"attnconv", 4,
      "views at \"other\" with one head a rank: the result comes back before the convolution"}};
 
