@@ -81,7 +81,7 @@ class Mpi(Case):
         for args, words in [
                 (["--data", "none.txt"], ["autosp: cannot open none.txt"]),
                 (["--model", "none.json"], ["none.json"]),
-                (["--seq", "255"], ["--seq 255"]),
+                (["--seq", "1"], ["1 tokens", "2 ranks"]),
                 (["--lr", "fast"], ["--lr 'fast'"]),
                 (["--steps", "0"], ["--steps"]),
                 (["--resume", "none"], ["--resume none"]),
