@@ -206,7 +206,7 @@ static void sp_case_23(void **state)
     double v[64], out[64], dv[64], allowed[128], added[128];
     for (int i = 0; i < 128; i++) {
         allowed[i] = i % S <= i / S % S;
-        added[i] = allowed[i] ? 0 : -(double)INFINITY;
+        added[i] = allowed[i] != 0 ? 0 : -(double)INFINITY;
     }
     expect(out, 4, dv, causal);
     static const struct {

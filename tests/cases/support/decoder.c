@@ -24,6 +24,7 @@ typedef struct writer {
 } writer;
 
 // '#' is the layer, '^' the stream's leading sizes, D its width, other sizes as numbers: %d.
+static void put(writer *w, const char *format, ...) ASP_PRINTF(2, 3);
 static void put(writer *w, const char *format, ...)
 {
     char line[512];
