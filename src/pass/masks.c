@@ -399,7 +399,8 @@ static void looked_up(const masking *m, const asp_tensor *values, int64_t batch,
     for (uint32_t i = 0; i < m->n_lookups; i++) {
         const asp_tensor *x = &values[i];
         const int64_t row = x->dim[0] == 1 ? 0 : batch, column = x->dim[1] == 1 ? 0 : position;
-        out[i] = (int64_t)at(x, row * x->dim[1] + column);
+        // In cross-attention a side that is not named may be longer than the look-up.
+        out[i] = column < x->dim[1] ? (int64_t)at(x, row * x->dim[1] + column) : 0;
     }
 }
 
