@@ -71,13 +71,13 @@ static void root_of(const json_t *graph, const char *name, char *out, size_t byt
         "aten.transpose.", "aten.permute.", "aten.contiguous",         "aten.to.",
         "aten.expand.",    "aten.type_as.", "aten.repeat_interleave.", "aten.t."};
     const json_t *n = node_of(graph, name);
-    const char *op = n ? json_string_value(json_object_get(n, "op")) : "";
-    bool carries = strncmp(op, "aten.slice.", 11) == 0 && same_shape(graph, n);
+    const char *op = n ? json_string_value(json_object_get(n, "op")) : NULL;
+    bool carries = op && strncmp(op, "aten.slice.", 11) == 0 && same_shape(graph, n);
     for (size_t i = 0; i < ASP_COUNT_OF(carriers); i++)
-        carries |= strncmp(op, carriers[i], strlen(carriers[i])) == 0;
+        carries |= op && strncmp(op, carriers[i], strlen(carriers[i])) == 0;
     if (carries)
         root_of(graph, first_ref(n), out, bytes);
-    else if (strcmp(op, "getitem") == 0)
+    else if (op && strcmp(op, "getitem") == 0)
         snprintf(out, bytes, "%s.%lld", first_ref(n),
                  (long long)json_integer_value(json_array_get(json_object_get(n, "args"), 1)));
     else
