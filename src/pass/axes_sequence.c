@@ -75,7 +75,8 @@ asp_op asp_axes_algorithm(const asp_axes *x, asp_node n, uint32_t *out_dim, int6
     asp_op op = ASP_NO_OP;
     int64_t dim = -1;
     if (!x->node[n.i] || !x->node[n.i]->has_rule) return ASP_NO_OP;
-    if (info->op == ASP_OP_shift && ((const asp_shift_attr *)info->attr)->fill == 0) {
+    if (info->op == ASP_OP_shift && ((const asp_shift_attr *)info->attr)->fill == 0 &&
+        ((const asp_shift_attr *)info->attr)->by > -INT64_MAX) {
         const asp_shift_attr *a = info->attr;
         dim = a->dim < 0 ? a->dim + asp_val_type(x->g, info->in[0])->rank : a->dim;
         *out_rows = a->by < 0 ? -a->by : a->by;

@@ -152,7 +152,10 @@ static int64_t gather_price(const asp_placement *p, asp_node n)
         if (asp_axes_count_value_tokens(&p->axes, v) != 1 ||
             (!asp_dtypes[dtype].is_float && dtype != ASP_I64))
             return ASP_FLOW_INF;
-        price += 2 * p->ranks * twice_with_grad(p, v, value_bytes(p, v));
+        int64_t bytes;
+        if (asp_mul_overflows(2 * twice_with_grad(p, v, value_bytes(p, v)), p->ranks, &bytes) ||
+            asp_add_overflows(price, bytes, &price))
+            return ASP_FLOW_INF;
     }
     return price;
 }
@@ -180,7 +183,7 @@ static int64_t algorithm_price(const asp_placement *p, asp_node n)
     if (asp_axes_algorithm(&p->axes, n, &dim, &rows) == ASP_NO_OP) return -1;
     asp_val v = asp_node_at(p->g, n)->in[0];
     int64_t length = nominal(p, asp_val_type(p->g, v)->dim[dim]);
-    if (rows > length / p->ranks) return -1;
+    if (length < 1 || rows < 0 || rows > length / p->ranks) return -1;
     return 2 * p->ranks * rows * (twice_with_grad(p, v, value_bytes(p, v)) / length) + 1;
 }
 
