@@ -24,9 +24,12 @@ endif()
 
 # Ranks as threads against ranks as processes.
 if(TARGET autosp AND MPI_C_FOUND)
-  foreach(ranks 2 4)
-    add_test(NAME parity.mpi.${ranks} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks})
-    set_tests_properties(parity.mpi.${ranks} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+  foreach(run "2;ulysses" "2;ring" "4;ulysses" "4;ring" "4;hybrid:2x2" "6;hybrid:3x2" "6;hybrid:2x3" "3;auto" "4;auto")
+    list(GET run 0 ranks)
+    list(GET run 1 sp)
+    string(REPLACE ":" "." name "parity.mpi.${ranks}.${sp}")
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks} ${sp})
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
                          ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
   endforeach()
 endif()

@@ -31,7 +31,10 @@ asp_status asp_strategy_parse(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
     static const struct {
         const char *name;
         asp_sp_kind kind;
-    } table[] = {{"auto", ASP_SP_AUTO}, {"ulysses", ASP_SP_ULYSSES}, {"ring", ASP_SP_RING}};
+    } table[] = {{"auto", ASP_SP_AUTO},
+                 {"mixed", ASP_SP_AUTO},
+                 {"ulysses", ASP_SP_ULYSSES},
+                 {"ring", ASP_SP_RING}};
     if (!sp) sp = "auto";
     for (size_t i = 0; i < ASP_COUNT_OF(table); i++) {
         if (strcmp(table[i].name, sp) != 0) continue;
@@ -40,7 +43,8 @@ asp_status asp_strategy_parse(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
     }
     if (strncmp(sp, "hybrid:", strlen("hybrid:")) == 0) return read_hybrid(cx, sp, ranks, out_sp);
     return asp_fail(cx, ASP_ERR_USAGE,
-                    "--sp '%s' is not known; there are auto, ulysses, ring and hybrid:UxR", sp);
+                    "--sp '%s' is not known; there are auto, ulysses, ring, hybrid:UxR and mixed",
+                    sp);
 }
 
 // Tokens stand in dim 2 of q, k and v alone, and everything else is whole.

@@ -35,6 +35,7 @@ asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, c
                         .op = op,
                         .loc = asp_copy_str(a, info->loc),
                         .work = ASP_NOWHERE,
+                        .cost = ASP_COST_STREAM,
                         .overwrites = -1});
     ASP_PUSH(&p->scratch, &p->step_work, 0);
     return &p->plan->steps.at[p->plan->steps.n - 1];
@@ -90,6 +91,18 @@ static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
     return ASP_OK;
 }
 
+double asp_step_attention_flops(asp_cost_class cost, const asp_kcall *k)
+{
+    const asp_tensor *x = &k->in[0];
+    const asp_sdpa_attr *a = k->attr;
+    const int64_t heads = x->dim[0] * x->dim[1], e = k->in[2].dim[3];
+    const bool pairs = a->rings > 1 || *a->mask; // of one column, so to speak
+    const int64_t n_q = pairs ? asp_sdpa_pairs(k) : x->dim[2], n_k = pairs ? 1 : k->in[1].dim[2];
+    return cost == ASP_COST_SDPA
+               ? asp_flops_sdpa(heads, n_q, n_k, x->dim[3], e, a->causal && !pairs)
+               : asp_flops_sdpa_grad(heads, n_q, n_k, x->dim[3], e, a->causal && !pairs);
+}
+
 static double flops_of(asp_op op, const asp_kcall *k)
 {
     const asp_tensor *x = &k->in[0];
@@ -101,17 +114,7 @@ static double flops_of(asp_op op, const asp_kcall *k)
         return asp_flops_gemm(asp_tensor_count(&k->out[0]), 1, inner);
     }
     case ASP_COST_SDPA:
-    case ASP_COST_SDPA_GRAD: {
-        const asp_sdpa_attr *a = k->attr;
-        int64_t heads = x->dim[0] * x->dim[1], e = k->in[2].dim[3];
-        bool forward = asp_ops[op].cost == ASP_COST_SDPA;
-        if (a->rings > 1 || *a->mask) // pairs of one column, so to speak
-            return forward ? asp_flops_sdpa(heads, asp_sdpa_pairs(k), 1, x->dim[3], e, false)
-                           : asp_flops_sdpa_grad(heads, asp_sdpa_pairs(k), 1, x->dim[3], e, false);
-        return forward ? asp_flops_sdpa(heads, x->dim[2], k->in[1].dim[2], x->dim[3], e, a->causal)
-                       : asp_flops_sdpa_grad(heads, x->dim[2], k->in[1].dim[2], x->dim[3], e,
-                                             a->causal);
-    }
+    case ASP_COST_SDPA_GRAD: return asp_step_attention_flops(asp_ops[op].cost, k);
     case ASP_COST_FREE:
     case ASP_COST_STREAM:
     case ASP_COST_LINK: return 0;
@@ -263,6 +266,7 @@ static asp_status add_single(asp_planner *p, asp_node n)
     asp_step *s = asp_planner_add_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
     s->call = call;
     s->flops = flops_of(op, call);
+    s->cost = asp_ops[op].cost;
     s->overwrites = overwrites(op);
     add_operands(p, s, n);
     if (asp_rowdesc_wrap(&p->scratch, op, call, &d)) {
@@ -313,6 +317,17 @@ static void add_gradient_reduction(asp_planner *p)
     }
 }
 
+// What steps read and write, each place as often as it is named.
+static void count_touched(asp_planner *p)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->plan->steps.n; i++) {
+        asp_step *s = &p->plan->steps.at[i];
+        for (int j = 0; j < s->n_places; j++)
+            s->touched_bytes += p->storages.at[p->step_storage.at[at++]].bytes;
+    }
+}
+
 static bool is_step(asp_op op)
 {
     return op != ASP_OP_input && op != ASP_OP_param && !asp_op_has(op, ASP_ALIAS);
@@ -345,6 +360,7 @@ asp_status asp_planner_build_steps(asp_planner *p)
             p->plan->steps.at[i].backward = backward;
     }
     while (p->n_awaited < p->rotations.n) add_await(p);
+    count_touched(p);
     add_gradient_reduction(p);
     return ASP_OK;
 }

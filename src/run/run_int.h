@@ -32,6 +32,8 @@ typedef struct asp_step {
     int64_t *places; // KERNEL: operands, then results; ROWS: by slot; exchanges: operand, result
     int64_t work, work_bytes;
     double flops;
+    asp_cost_class cost;
+    int64_t touched_bytes; // of its operands and results
 } asp_step;
 
 struct asp_plan {
@@ -47,6 +49,7 @@ struct asp_plan {
     int64_t arena_offset;   // where the arena starts in the rank's memory
     int64_t loss;           // place of the loss
     asp_plan_report report;
+    asp_choice choice; // n = 0: nothing was chosen
 };
 
 // While the plan is made.  A storage is a piece of memory that several values may share (views).
@@ -84,6 +87,8 @@ asp_status asp_planner_assign_storages(asp_planner *p);
 asp_status asp_planner_build_steps(asp_planner *p);
 asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op);
 void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v);
+// Operations of attention, by the rank of the call; cost: SDPA or SDPA_GRAD.
+double asp_step_attention_flops(asp_cost_class cost, const asp_kcall *k);
 // The communicator's form of an exchange with this result.
 asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result);
 void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes);
