@@ -113,8 +113,7 @@ static part_walk part_walk_of(const asp_kcall *k, const asp_tensor *local, int64
     const asp_part_attr *a = k->attr;
     ASP_CHECK(k->ranks % a->ranks == 0); // of all ranks, or of each group alike
     int64_t of = asp_size_at(k, 0) ? asp_size_at(k, 0) : length;
-    const asp_rows held =
-        asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, k->rank % a->ranks);
+    const asp_rows held = asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, k->rank % a->ranks);
     const asp_rows cut = asp_rows_cut(&held, length);
     part_walk p = {.part = {cut.seg[0].at, asp_rows_count(&cut)},
                    .scattered = cut.n > 1,
