@@ -36,6 +36,11 @@ typedef struct asp_step {
     int64_t touched_bytes; // of its operands and results
 } asp_step;
 
+static inline bool asp_step_is_exchange(const asp_step *s)
+{
+    return s->kind != ASP_STEP_KERNEL && s->kind != ASP_STEP_ROWS;
+}
+
 struct asp_plan {
     asp_arena arena; // owns everything
     asp_run_options options;
