@@ -180,7 +180,10 @@ static asp_status check_aligned(checker *k, asp_node n, const asp_rule *r, const
                 if (r->in[i][d].n == 1 && l->uniform >> d & 1) continue;
                 // Whole and 1: it broadcasts.  Beside a local 1 (4 heads of 4 ranks) the rule gives
                 // it the letter of what is split.
-                if (asp_size_equal(asp_val_type(k->g, info->in[i])->dim[d], k->one)) continue;
+                const bool per_head = info->op == ASP_OP_sdpa && i >= 3 && r->in[i][d].n > 1 &&
+                                      asp_val_type(k->g, info->in[i])->rank == 1;
+                if (asp_size_equal(asp_val_type(k->g, info->in[i])->dim[d], k->one) && !per_head)
+                    continue;
                 return wrong(k, n, "operand %u has dimension %u whole, where operand %u is split",
                              i, d, s->operand);
             }
