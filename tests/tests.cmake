@@ -86,9 +86,10 @@ endif()
 
 # Random programs on several ranks against one device (more of them: test_property 50000 2001).
 if(BUILD_TESTING)
-  add_executable(test_property tests/property/property_test.c tests/property/support/random_program.c
-                 tests/property/support/text_run.c)
-  target_compile_definitions(test_property PRIVATE "ASP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "ASP_PROPERTY_SP=\"ulysses\",\"ring\",\"auto\"")
+  set(random_programs tests/property/support/random_program.c tests/property/support/random_attention.c
+      tests/property/support/text_run.c)
+  add_executable(test_property tests/property/property_test.c ${random_programs})
+  target_compile_definitions(test_property PRIVATE "ASP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
   target_include_directories(test_property PRIVATE tests)
   target_link_libraries(test_property PRIVATE ${below} asp_flags)
   if(ASP_SANITIZE)
@@ -97,8 +98,7 @@ if(BUILD_TESTING)
     add_test(NAME property COMMAND test_property 2000)
   endif()
   set_tests_properties(property PROPERTIES TIMEOUT 900)
-  add_executable(test_mutation tests/property/mutation_test.c tests/property/support/random_program.c
-                 tests/property/support/text_run.c)
+  add_executable(test_mutation tests/property/mutation_test.c ${random_programs})
   target_include_directories(test_mutation PRIVATE tests)
   target_link_libraries(test_mutation PRIVATE ${below} asp_flags)
   add_test(NAME mutation COMMAND test_mutation)

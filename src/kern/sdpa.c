@@ -14,6 +14,7 @@ static void see_masks(const asp_kcall *k, asp_sdpa_sizes *z)
     asp_attend_of(k, z->first, &a);
     z->causal = a.causal;
     z->hides = a.masked || a.bias;
+    z->flat = a.empty != ASP_ATTEND_ZERO || (a.bias && a.bias->dtype != ASP_BOOL);
     z->all_meet = z->all_meet && !z->hides;
     z->n_bounds = asp_mask_n_bounds(z, &a, ASP_SDPA_LEAST_KEYS);
 }
@@ -127,6 +128,7 @@ asp_kcall asp_sdpa_ring_call(const void *attr, const int64_t *sizes, int64_t ran
 bool asp_sdpa_is_empty(const asp_sdpa_sizes *z)
 {
     if (!z->q_rows.n || !z->k_rows.n) return true;
+    if (z->flat) return false;
     const asp_segment last = z->q_rows.seg[z->q_rows.n - 1]; // places rise
     return z->causal && last.at + last.n <= z->k_rows.seg[0].at;
 }

@@ -84,7 +84,9 @@ static asp_status visit_exchange(asp_sharder *s, asp_node n, const asp_chain **o
     } else {
         asp_chain *chain = ASP_NEW(s->px->scratch, asp_chain);
         if (!starts_with_token(s, gather)) return confused(s, n, "it does not gather the sequence");
-        if (!asp_chain_spread(s->g, &s->x, split, s->sp.heads, chain))
+        asp_atoms dealt = split;
+        if (a.split_unit > 1 && dealt.n > 1) dealt.n = 1; // what stands inside of it is the unit
+        if (!asp_chain_spread(s->g, &s->x, dealt, s->sp.heads, chain))
             return confused(s, n, "what it splits has no size");
         a.whole = asp_whole_size(s, gather);
         ASP_TRY(unit_of(s, n, chain, split, &a.split_unit));
@@ -117,13 +119,17 @@ static asp_status state_of_operands(asp_sharder *s, asp_node n, const asp_chain 
     return ASP_OK;
 }
 
-// Shapes written in attributes become local.
-static void set_shape_attr(asp_sharder *s, asp_node n, const asp_type *t)
+// Shapes written in attributes become local.  Where a rank's part is one item, (1 head of 4), a
+// view says where it stands: sizes do not.
+static void set_shape_attr(asp_sharder *s, asp_node n, const asp_type *t, const asp_chain *state)
 {
-    asp_view_attr a = {.shape = {.n = t->rank}};
     asp_op op = asp_node_at(s->g, n)->op;
-    if (op != ASP_OP_view && op != ASP_OP_expand) return;
-    memcpy(a.shape.at, t->dim, t->rank * sizeof t->dim[0]);
+    asp_sizes shape = {.n = t->rank};
+    memcpy(shape.at, t->dim, t->rank * sizeof t->dim[0]);
+    if (op == ASP_OP_expand) asp_graph_set_attr(s->g, n, &(asp_expand_attr){.shape = shape});
+    if (op != ASP_OP_view) return;
+    asp_view_attr a = {.shape = shape};
+    asp_find_single_item(s, asp_node_at(s->g, n)->first, state, &a);
     asp_graph_set_attr(s->g, n, &a);
 }
 
@@ -175,7 +181,7 @@ static asp_status set_results(asp_sharder *s, asp_node n, const asp_chain *state
         asp_val v = asp_node_result(s->g, n, i);
         asp_type t = asp_local_type(s, v, state);
         bool partial = is_partial(s, n, i, state);
-        set_shape_attr(s, n, &t);
+        set_shape_attr(s, n, &t, state);
         asp_graph_set_type(s->g, v, &t);
         s->state[v.i] = state;
         if (!partial) continue;
@@ -193,7 +199,8 @@ static asp_op sequence_op(const asp_sharder *s, asp_node n, uint32_t *out_dim, i
 {
     asp_op op = asp_axes_algorithm(&s->x, n, out_dim, out_rows);
     int64_t tokens;
-    if (op == ASP_NO_OP) return op;
+    // Groups of ranks hold rows in an order of their own: neighbours may have none.
+    if (op == ASP_NO_OP || s->sp.kind == ASP_SP_HYBRID) return ASP_NO_OP;
     asp_size size = asp_whole_size(s, s->x.dims[asp_node_at(s->g, n)->in[0].i][*out_dim]);
     bool known = asp_size_eval(s->g, size, &s->px->options->env, &tokens) == ASP_OK;
     return known && *out_rows > tokens / s->ranks ? ASP_NO_OP : op;
