@@ -47,4 +47,17 @@ int64_t remat_weight(const remat_graph *g, uint32_t node);
 asp_status remat_solve(asp_ctx *cx, asp_arena *a, const remat_graph *g, const int64_t *keep,
                        const int64_t *redo, asp_remat_choice *out_choice);
 
+// Emitting and simulating one choice after the other: what does not depend on the choice is made
+// once.  A schedule is valid until the emitter's next run.
+typedef struct remat_emitter remat_emitter;
+remat_emitter *remat_emitter_create(asp_arena *a, const asp_remat_program *p);
+asp_status remat_emitter_run(asp_ctx *cx, remat_emitter *e, const uint32_t *saved, uint32_t n_saved,
+                             asp_remat_schedule *out);
+typedef struct remat_simulator remat_simulator;
+remat_simulator *remat_simulator_create(asp_arena *a, const asp_remat_program *p);
+// live: by step, what is alive at it and what it makes; or NULL.
+void remat_simulator_run(remat_simulator *h, const uint32_t *saved, uint32_t n_saved,
+                         const asp_remat_schedule *s, uint32_t options, int64_t *live,
+                         asp_remat_cost *out_cost);
+
 const char *remat_name(asp_arena *a, const remat_graph *g, uint32_t node);
