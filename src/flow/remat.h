@@ -134,3 +134,29 @@ typedef struct asp_remat_cost {
 void asp_remat_simulate(asp_arena *a, const asp_remat_program *p, const uint32_t *saved,
                         uint32_t n_saved, const asp_remat_schedule *s, uint32_t options,
                         asp_remat_cost *out_cost);
+
+// ---- under a budget ------------------------------------------------------------------------
+
+typedef struct asp_remat_candidate {
+    const uint32_t *saved; // ascending
+    uint32_t n_saved;
+    asp_remat_cost cost;
+    const char *from; // "none", "default", "sac", "layer": that policy; "exact", "chain": the search
+} asp_remat_candidate;
+
+// Choices that no other beats in time and peak, the fastest first: peaks fall, times rise.
+typedef struct asp_remat_frontier {
+    const asp_remat_candidate *at;
+    uint32_t n;
+    uint32_t n_tried, n_segments;
+    bool exact; // every choice was considered
+} asp_remat_frontier;
+
+// options: ASP_REMAT_FUSED, ASP_REMAT_KEEP_OUTPUTS.  The fixed policies are among what is tried.
+asp_status asp_remat_frontier_find(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
+                                   uint32_t options, asp_remat_frontier *out_frontier);
+// The fastest whose peak is at most `bytes`, or NULL.
+const asp_remat_candidate *asp_remat_frontier_best(const asp_remat_frontier *f, int64_t bytes);
+// The same in one call; ASP_ERR_LIMIT with the smallest peak there is when none fits.
+asp_status asp_remat_budget(asp_ctx *cx, asp_arena *a, const asp_remat_program *p, uint32_t options,
+                            int64_t bytes, asp_remat_candidate *out_candidate);

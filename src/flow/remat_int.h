@@ -60,4 +60,19 @@ void remat_simulator_run(remat_simulator *h, const uint32_t *saved, uint32_t n_s
                          const asp_remat_schedule *s, uint32_t options, int64_t *live,
                          asp_remat_cost *out_cost);
 
+// By node: does the value depend on a trained parameter?  (remat_segments.c)
+bool *remat_find_activations(asp_arena *a, const remat_graph *g);
+
+typedef struct remat_segments {
+    asp_arena *arena;
+    uint32_t n;
+    uint32_t *ends;      // by segment but the last: the narrow value it ends with
+    uint32_t *of_op;     // by forward op: its segment, or NONE
+    uint32_t *window;    // by backward op: the segment whose values it reads
+    uint32_t **domain;   // by segment: its nodes, ascending
+    uint32_t *n_domain;  // of them
+    uint32_t *type;      // by segment: equal for equal structure
+} remat_segments;
+remat_segments *remat_segments_find(asp_arena *a, const remat_graph *g);
+
 const char *remat_name(asp_arena *a, const remat_graph *g, uint32_t node);
