@@ -9,6 +9,8 @@ typedef struct asp_compile_options {
     int64_t ranks, batch, seq; // P, B, S
     int threads;               // of one rank
     const char *sp, *ac; // pass/pass.h; sp "none": the graph is split by hand, its ranks are P
+    const char *recompute, *save; // pass/pass.h
+    int64_t memory;               // of --ac budget: what a rank may take
     asp_comm_backend backend;
     bool optimizer;
     bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare
@@ -25,5 +27,7 @@ asp_status asp_compile(asp_ctx *cx, const asp_graph *module, const asp_compile_o
 asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
                              const asp_compile_options *options, const asp_pass_trace *trace,
                              asp_graph **out_joint);
+// With ac "budget" it is the fastest program that takes at most `memory` bytes a rank, or the
+// smallest there is where none does: its report says which.
 asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
                             const asp_pass_trace *trace, asp_plan **out_plan);

@@ -90,35 +90,6 @@ static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
     return ASP_OK;
 }
 
-static double flops_of(asp_op op, const asp_kcall *k)
-{
-    const asp_tensor *x = &k->in[0];
-    switch (asp_ops[op].cost) {
-    case ASP_COST_GEMM: {
-        bool down = op == ASP_OP_bmm && ((const asp_bmm_attr *)k->attr)->ta;
-        int64_t inner =
-            op == ASP_OP_gemm_tn ? asp_tensor_rows(x) : x->dim[x->rank - (down ? 2 : 1)];
-        return asp_flops_gemm(asp_tensor_count(&k->out[0]), 1, inner);
-    }
-    case ASP_COST_SDPA:
-    case ASP_COST_SDPA_GRAD: {
-        const asp_sdpa_attr *a = k->attr;
-        int64_t heads = x->dim[0] * x->dim[1], e = k->in[2].dim[3];
-        bool forward = asp_ops[op].cost == ASP_COST_SDPA;
-        if (a->rings > 1 || *a->mask) // pairs of one column, so to speak
-            return forward ? asp_flops_sdpa(heads, asp_sdpa_pairs(k), 1, x->dim[3], e, false)
-                           : asp_flops_sdpa_grad(heads, asp_sdpa_pairs(k), 1, x->dim[3], e, false);
-        return forward ? asp_flops_sdpa(heads, x->dim[2], k->in[1].dim[2], x->dim[3], e, a->causal)
-                       : asp_flops_sdpa_grad(heads, x->dim[2], k->in[1].dim[2], x->dim[3], e,
-                                             a->causal);
-    }
-    case ASP_COST_FREE:
-    case ASP_COST_STREAM:
-    case ASP_COST_LINK: return 0;
-    }
-    return 0;
-}
-
 static void add_operands(asp_planner *p, asp_step *s, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
@@ -262,7 +233,7 @@ static asp_status add_single(asp_planner *p, asp_node n)
     if (asp_op_has(op, ASP_COLLECTIVE)) return add_exchange(p, n, call);
     asp_step *s = asp_planner_add_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
     s->call = call;
-    s->flops = flops_of(op, call);
+    s->flops = asp_flops_call(op, call);
     s->overwrites = overwrites(op);
     add_operands(p, s, n);
     if (asp_rowdesc_wrap(&p->scratch, op, call, &d)) {

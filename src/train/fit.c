@@ -18,6 +18,9 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .threads = (int)o->threads,
                                  .sp = o->sp,
                                  .ac = o->ac,
+                                 .recompute = o->recompute,
+                                 .save = o->save,
+                                 .memory = o->memory,
                                  .backend = o->comm,
                                  .optimizer = true};
 }
