@@ -19,9 +19,10 @@
 #define LONGEST_SPAN 4u  // segments treated as one
 #define FEW_SEGMENTS 5u // where spans of any length are tried
 #define BUCKETS 1024u
-#define STEPS_SIMULATED 2000000u // of all targets together
+#define STEPS_SIMULATED 400000u // of all targets together
 #define MIN_TARGETS 100u
-#define MAX_TARGETS 1000u
+#define MAX_TARGETS 400u
+#define FEW_OPS 2000u // where options are measured anew for other values outside of segments
 
 static const struct {
     const char *name;
@@ -122,10 +123,9 @@ static void globals_of(const remat_search *s, const asp_remat_candidate *c, rema
     }
 }
 
-static bool have_globals(const remat_search *s, const remat_values *seen, uint32_t n,
+static bool have_globals(const remat_values *seen, uint32_t n,
                          const remat_values *g)
 {
-    (void)s;
     for (uint32_t i = 0; i < n; i++)
         if (seen[i].n == g->n &&
             (g->n == 0 || memcmp(seen[i].at, g->at, g->n * sizeof *g->at) == 0))
@@ -149,25 +149,24 @@ static uint32_t targets_of(const remat_search *s)
     return n < MIN_TARGETS ? MIN_TARGETS : n > MAX_TARGETS ? MAX_TARGETS : n;
 }
 
-static asp_status try_chain(asp_ctx *cx, remat_search *s, candidates *out)
+static asp_status try_chain(asp_ctx *cx, remat_search *s, const remat_chain *chain, candidates *out)
 {
-    int64_t most = highest_peak(s) + highest_peak(s) / 4;
-    remat_chain chain = remat_chain_solve(s, most, BUCKETS);
-    uint32_t n = chain.n_points[0], targets = targets_of(s), last = NONE;
+    const remat_chain_point *points = chain->points[0];
+    uint32_t n = chain->n_points[0], targets = targets_of(s), last = NONE;
     if (n == 0) return ASP_OK;
-    int64_t low = chain.points[0][0].need, high = chain.points[0][n - 1].need;
+    int64_t low = points[0].need, high = points[n - 1].need;
     for (uint32_t t = 0, at = 0; t < targets; t++) {
         int64_t target = low + (int64_t)((double)(high - low) * t / (targets - 1));
         if (n <= targets)
             at = t;
         else
-            while (at + 1 < n && chain.points[0][at + 1].need <= target) at++;
+            while (at + 1 < n && points[at + 1].need <= target) at++;
         if (at >= n) break;
         if (at == last) continue;
         last = at;
         remat_values saved = {0};
         for (uint32_t i = 0; i < s->globals.n; i++) ASP_PUSH(s->arena, &saved, s->globals.at[i]);
-        remat_chain_values(s, &chain, at, &saved);
+        remat_chain_values(s, chain, at, &saved);
         ASP_TRY(try_candidate(cx, s, make_candidate(s->arena, &saved, "chain"), out));
     }
     return ASP_OK;
@@ -183,15 +182,20 @@ static asp_status search_segments(asp_ctx *cx, remat_search *s, candidates *out)
     s->gradients = ASP_NEW_ARRAY(s->arena, int64_t, n + 1);
     for (uint32_t i = 0; i < s->graph.n; i++) s->position[i] = NONE;
     remat_values *seen = ASP_NEW_ARRAY(s->arena, remat_values, s->fixed.n);
+    remat_chain chain;
+    int64_t most = highest_peak(s) + highest_peak(s) / 4;
     for (uint32_t f = 0; f < s->fixed.n; f++) {
         remat_values g = {0};
         globals_of(s, &s->fixed.at[f], &g);
-        if (have_globals(s, seen, n_seen, &g)) continue;
+        if (have_globals(seen, n_seen, &g)) continue;
         seen[n_seen++] = s->globals = g;
-        asp_status status = remat_options_find(cx, s);
-        if (status == ASP_IN_PROGRESS) continue; // the fixed policies have to do
-        ASP_TRY(status);
-        ASP_TRY(try_chain(cx, s, out));
+        if (n_seen == 1 || s->graph.program->n_ops <= FEW_OPS) {
+            asp_status status = remat_options_find(cx, s);
+            if (status == ASP_IN_PROGRESS) return ASP_OK; // the fixed policies have to do
+            ASP_TRY(status);
+            chain = remat_chain_solve(s, most, BUCKETS);
+        }
+        ASP_TRY(try_chain(cx, s, &chain, out));
     }
     return ASP_OK;
 }

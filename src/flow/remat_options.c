@@ -22,6 +22,7 @@
 #define TIME_TOTAL 0x1p44 // what the times of a span are scaled to
 #define MOST_PRICE 4096.0 // times the whole time of a span over all of its bytes
 #define MAX_HULL 40u      // points of a span
+#define SHARED_FROM 24u   // segments
 
 typedef struct cut_point {
     uint32_t *kept; // positions
@@ -374,11 +375,14 @@ static asp_status measure(asp_ctx *cx, remat_search *s, uint32_t first, uint32_t
 
 // ---- all of them ---------------------------------------------------------------------------
 
+// Equal types stand for each other, or in small programs, where it costs little, only itself: what
+// stands around a span changes a little of what it needs.
 static uint32_t span_key(const remat_search *s, asp_map *spans, uint32_t first, uint32_t len)
 {
-    bool added;
-    uint32_t *types = s->segments->type + first;
-    return asp_map_add(spans, types, len * sizeof *types, &added);
+    bool added, shares = s->segments->n > SHARED_FROM;
+    uint32_t *types = s->segments->type + first, own[] = {first, len};
+    return shares ? asp_map_add(spans, types, len * sizeof *types, &added)
+                  : asp_map_add(spans, own, sizeof own, &added);
 }
 
 // Options that another one beats in bytes, time and need.
@@ -429,22 +433,27 @@ static void find_gradients(remat_search *s)
     }
 }
 
+// A span is measured in the middle of the places where it stands.
 static void find_spans(remat_search *s)
 {
     asp_map spans;
     ASP_VEC(remat_span *) list = {0};
+    ASP_VEC(remat_values) places = {0};
     asp_map_init(&spans, s->arena);
     for (uint32_t len = 1; len <= s->longest; len++)
         for (uint32_t first = 0; first + len <= s->segments->n; first++) {
             uint32_t key = span_key(s, &spans, first, len);
             if (key == list.n) {
                 remat_span *made = ASP_NEW(s->arena, remat_span);
-                made->first = first;
                 made->len = len;
                 ASP_PUSH(s->arena, &list, made);
+                ASP_PUSH(s->arena, &places, (remat_values){0});
             }
             s->span_of[first * s->longest + len - 1] = list.at[key];
+            ASP_PUSH(s->arena, &places.at[key], first);
         }
+    for (uint32_t i = 0; i < list.n; i++)
+        list.at[i]->first = places.at[i].at[places.at[i].n / 2];
     s->spans = list.at;
     s->n_spans = list.n;
 }

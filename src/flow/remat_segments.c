@@ -201,46 +201,48 @@ typedef ASP_VEC(uint64_t) words;
 
 enum { FROM_HERE, FROM_INPUT, FROM_NOWHERE, FROM_BEFORE };
 
-static uint64_t operand(const remat_segments *s, const remat_graph *g, uint32_t k, uint32_t first,
-                        uint32_t from)
+// Where an operand comes from: a place in the segment, or the size of what comes from elsewhere.
+static uint64_t operand(const remat_segments *s, const remat_graph *g, const uint32_t *place,
+                        uint32_t k, uint32_t from)
 {
     const remat_node *n = &g->nodes[from];
     if (n->op == NONE) return FROM_INPUT | (uint64_t)n->bytes << 2;
     if (n->backward || s->of_op[n->op] == NONE) return FROM_NOWHERE | (uint64_t)n->bytes << 2;
     if (s->of_op[n->op] != k) return FROM_BEFORE | (uint64_t)n->bytes << 2;
-    return FROM_HERE | (uint64_t)(from - first) << 2; // nodes of a segment mostly stand together
+    return FROM_HERE | (uint64_t)place[from] << 2;
 }
 
-static void describe_node(words *out, const remat_segments *s, const remat_graph *g, uint32_t k,
-                          uint32_t i)
+static void describe_node(words *out, const remat_segments *s, const remat_graph *g,
+                          const uint32_t *place, uint32_t k, uint32_t i)
 {
     const remat_node *n = &g->nodes[i];
-    uint32_t first = s->domain[k][0], readers = 0;
+    uint32_t readers = 0;
     asp_arena *a = s->arena;
     for (uint32_t u = 0; u < n->n_users; u++)
         readers += g->nodes[g->users[n->first_user + u]].backward;
     ASP_PUSH(a, out, (uint64_t)n->kind | (uint64_t)n->flags << 8 | (uint64_t)readers << 32);
     ASP_PUSH(a, out, (uint64_t)n->bytes);
     ASP_PUSH(a, out, (uint64_t)g->program->ops[n->op].time_ps);
-    ASP_PUSH(a, out,
-             n->fusible | n->tuple << 1 | n->forward << 2 | (uint64_t)(i - first) << 8 |
-                 (uint64_t)n->n_reads << 40);
+    ASP_PUSH(a, out, n->fusible | n->tuple << 1 | n->forward << 2 | (uint64_t)n->n_reads << 8);
     uint32_t storage = storage_node(g, i);
-    if (storage != i) ASP_PUSH(a, out, operand(s, g, k, first, storage));
+    if (storage != i) ASP_PUSH(a, out, operand(s, g, place, k, storage));
     for (uint32_t r = 0; r < n->n_reads; r++)
-        ASP_PUSH(a, out, operand(s, g, k, first, g->reads[n->first_read + r]));
+        ASP_PUSH(a, out, operand(s, g, place, k, g->reads[n->first_read + r]));
 }
 
 static void find_types(remat_segments *s, const remat_graph *g)
 {
     const asp_remat_program *p = g->program;
     words *signature = ASP_NEW_ARRAY(s->arena, words, s->n);
+    uint32_t *place = ASP_NEW_ARRAY(s->arena, uint32_t, g->n);
     asp_map types;
     bool added;
     asp_map_init(&types, s->arena);
     for (uint32_t k = 0; k < s->n; k++)
+        for (uint32_t i = 0; i < s->n_domain[k]; i++) place[s->domain[k][i]] = i;
+    for (uint32_t k = 0; k < s->n; k++)
         for (uint32_t i = 0; i < s->n_domain[k]; i++)
-            describe_node(&signature[k], s, g, k, s->domain[k][i]);
+            describe_node(&signature[k], s, g, place, k, s->domain[k][i]);
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const asp_remat_op *o = &p->ops[i];
         if (!o->backward) continue;
