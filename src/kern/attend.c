@@ -27,8 +27,10 @@ static void mix_key(const asp_kcall *k, const asp_sdpa_attr *attr, asp_attend *a
     uint32_t words[4];
     asp_philox4x32(counter, seed, words);
     a->key[0] = words[0], a->key[1] = words[1];
-    if (attr->head_ranks > 1)
-        a->first_head = asp_part_of(attr->heads, attr->head_ranks, k->rank).at * attr->head_unit;
+    if (attr->head_ranks > 1) {
+        const int64_t rank = k->rank % attr->head_ranks; // of its group
+        a->first_head = asp_part_of(attr->heads, attr->head_ranks, rank).at * attr->head_unit;
+    }
     a->drop_below = (uint64_t)(attr->dropout * 4294967296.0);
     a->keep = 1 / (1 - attr->dropout);
 }

@@ -6,8 +6,7 @@
 #define ASP_HAVE_DNNL 0
 #endif
 
-#define MOST_CHUNK 512 // rows or columns: what is packed of an operand stays in cache
-#define LEAST_CHUNK 96 // below it packing is felt
+#define LEAST_CHUNK 96 // rows or columns; below it packing is felt
 
 // ---- grid --------------------------------------------------------------------------------------
 
@@ -16,11 +15,11 @@ static int64_t even_cut(int64_t n, int64_t parts, int64_t step)
     return asp_round_up(asp_ceil_div(n, parts), step);
 }
 
-void asp_gemm_grid(asp_gemm_plan *plan, int64_t enough, int64_t step_m)
+void asp_gemm_grid(asp_gemm_plan *plan, asp_gemm_grid_limits l)
 {
-    int64_t parts_m = asp_ceil_div(plan->m, MOST_CHUNK);
-    int64_t parts_n = asp_ceil_div(plan->n, MOST_CHUNK);
-    while (parts_m * parts_n < enough) {
+    int64_t parts_m = asp_ceil_div(plan->m, l.most_rows);
+    int64_t parts_n = asp_ceil_div(plan->n, l.most_columns);
+    while (parts_m * parts_n < l.multiple_of || parts_m * parts_n % l.multiple_of) {
         int64_t rows = plan->m / (parts_m + 1), cols = plan->n / (parts_n + 1);
         if (rows >= cols && rows >= LEAST_CHUNK)
             parts_m++;
@@ -29,7 +28,7 @@ void asp_gemm_grid(asp_gemm_plan *plan, int64_t enough, int64_t step_m)
         else
             break;
     }
-    plan->chunk_m = even_cut(plan->m, parts_m, step_m);
+    plan->chunk_m = even_cut(plan->m, parts_m, l.step_rows);
     plan->chunk_n = even_cut(plan->n, parts_n, 32);
 }
 
@@ -38,8 +37,12 @@ void asp_gemm_grid(asp_gemm_plan *plan, int64_t enough, int64_t step_m)
 static void builtin_plan(asp_gemm_plan *plan)
 {
     static const int64_t tile_rows[] = {4, 6, 14};
-    // Two chunks a thread: more balance a bit better and pack more often, which costs more.
-    asp_gemm_grid(plan, 2 * plan->n_threads, tile_rows[plan->isa]);
+    // As large as scratch allows: what is packed of one operand serves the whole chunk of the
+    // other (measured on Zen 1: 512 x 512 spends 6 % of the time packing, this 4 %).
+    asp_gemm_grid(plan, (asp_gemm_grid_limits){.most_rows = 1024,
+                                               .most_columns = 2048,
+                                               .multiple_of = plan->n_threads,
+                                               .step_rows = tile_rows[plan->isa]});
     const int64_t columns = asp_round_up(plan->chunk_n, ASP_GEMM_PAD);
     plan->thread_bytes = ASP_GEMM_KC * (columns + ASP_GEMM_MC) * (int64_t)sizeof(float);
 }

@@ -12,7 +12,7 @@ static void dnnl_plan(asp_gemm_plan *plan)
     // The library packs into memory of its own, which grows with the call: at this size all threads
     // together leave about 2 MiB behind, at twice the columns 20.
     // Its bits may depend on the size of a call, so the grid may not depend on the threads.
-    asp_gemm_grid(plan, 16, 48);
+    asp_gemm_grid(plan, (asp_gemm_grid_limits){512, 512, .multiple_of = 16, .step_rows = 48});
     plan->thread_bytes = 0;
 }
 

@@ -11,8 +11,12 @@
 typedef void asp_gemm_chunk_fn(const asp_gemm_chunk *g);
 asp_gemm_chunk_fn asp_gemm_chunk_generic, asp_gemm_chunk_avx2, asp_gemm_chunk_avx512;
 
-// Cuts m and n into near-equal chunks of at most 512 x 512, further while there are fewer than
-// `enough` and packing is not yet felt; m to multiples of step_m, n to multiples of 32.
-void asp_gemm_grid(asp_gemm_plan *plan, int64_t enough, int64_t step_m);
+// How C is cut into chunks: near-equal ones of at most most_rows x most_columns, so many that
+// multiple_of threads are equally busy where chunks stay large enough for it; rows in multiples of
+// step_rows, columns of 32.
+typedef struct asp_gemm_grid_limits {
+    int64_t most_rows, most_columns, multiple_of, step_rows;
+} asp_gemm_grid_limits;
+void asp_gemm_grid(asp_gemm_plan *plan, asp_gemm_grid_limits limits);
 
 extern const asp_gemm_provider asp_gemm_onednn; // in builds with oneDNN

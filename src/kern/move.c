@@ -111,10 +111,9 @@ typedef struct part_walk {
 static part_walk part_walk_of(const asp_kcall *k, const asp_tensor *local, int64_t length)
 {
     const asp_part_attr *a = k->attr;
-    ASP_CHECK(a->ranks == 1 || k->ranks == a->ranks);
+    ASP_CHECK(k->ranks % a->ranks == 0); // of all ranks, or of each group alike
     int64_t of = asp_size_at(k, 0) ? asp_size_at(k, 0) : length;
-    const asp_rows held =
-        asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, a->ranks == 1 ? 0 : k->rank);
+    const asp_rows held = asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, k->rank % a->ranks);
     const asp_rows cut = asp_rows_cut(&held, length);
     part_walk p = {.part = {cut.seg[0].at, asp_rows_count(&cut)},
                    .scattered = cut.n > 1,

@@ -10,6 +10,7 @@
 // Sizes of whole dimensions have no fraction (no ceil(S/P) without a rank behind it).  Changes
 // nothing.  O(nodes).  Neighbours: op/rule.h, shard.c (who must satisfy it).
 // SPDX-License-Identifier: Apache-2.0
+#include "op/attention.h"
 #include "op/rule.h"
 #include "pass/pass.h"
 
@@ -23,7 +24,7 @@ typedef struct layout {
     bool filled;     // the tail holds `fill`
     int64_t fill;
     bool grouped; // split over the ranks of a group, and dim 2, `rows` of the sequence, over groups
-    asp_size rows;
+    asp_size rows; // none: in every group alike
     int64_t rings; // the order in which what is split is shared out (base/rows.h); 0: as 1
     bool zigzag;
     unsigned uniform; // bit d: all slices of dimension d are equal, it fits whole and split
@@ -136,7 +137,8 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
         if (l->partial)
             return wrong(k, n, "operand %u is a partial sum that was not all-reduced", i);
         if (!l->split) continue;
-        if (l->grouped) return wrong(k, n, "operand %u is split both by heads and by tokens", i);
+        if (l->grouped && (l->rows.i || info->op != ASP_OP_view))
+            return wrong(k, n, "operand %u is split within groups of ranks", i);
         if (!locate(k, r, &r->in[i][l->dim], l->before, &s))
             return wrong(k, n, "operand %u is split in dimension %u, which it does not keep", i,
                          l->dim);
@@ -298,6 +300,7 @@ static asp_status check_by_rule(checker *k, asp_node n)
     if (!s.any) return ASP_OK;
     ASP_TRY(check_aligned(k, n, &r, &s));
     for (uint32_t i = 0; i < info->n_out; i++) ASP_TRY(place_in_result(k, n, &r, &s, i));
+    k->of[info->first.i].grouped = k->of[info->in[s.operand].i].grouped;
     keep_tail(k, n);
     return info->op == ASP_OP_view ? check_view(k, n) : ASP_OK;
 }
@@ -324,7 +327,7 @@ static asp_status check_in_group(checker *k, asp_node n)
         return wrong(k, n, "its operand is not shared out over groups of %lld",
                      (long long)a->ranks);
     if (l.grouped) {
-        if (l.dim != a->gather || a->split != 2 || a->split_unit != 1)
+        if (!l.rows.i || l.dim != a->gather || a->split != 2 || a->split_unit != 1)
             return wrong(k, n, "it does not bring back what is split");
         if (!asp_size_equal(asp_val_type(k->g, info->first)->dim[a->gather],
                             asp_size_mul(k->g, l.whole, asp_size_num(k->g, a->gather_unit))))
@@ -380,7 +383,8 @@ static asp_status check_slice(checker *k, asp_node n)
     const asp_node_info *info = asp_node_at(k->g, n);
     const asp_part_attr *a = info->attr;
     const layout *l = &k->of[info->in[0].i];
-    ASP_TRY(check_ranks(k, n, a->ranks));
+    const bool grouped = a->ranks > 1 && a->ranks < k->g->ranks && k->g->ranks % a->ranks == 0;
+    if (!grouped) ASP_TRY(check_ranks(k, n, a->ranks));
     if (l->partial || l->split) return wrong(k, n, "its operand is not whole");
     asp_size length = asp_val_type(k->g, info->in[0])->dim[a->dim];
     k->of[info->first.i] = (layout){.split = true,
@@ -391,6 +395,7 @@ static asp_status check_slice(checker *k, asp_node n)
                                     .filled = a->fill != INT64_MIN,
                                     .zero_tail = a->fill == 0,
                                     .fill = a->fill,
+                                    .grouped = grouped,
                                     .rings = a->rings,
                                     .zigzag = a->zigzag};
     return ASP_OK;
@@ -474,6 +479,33 @@ static asp_status check_mask(checker *k, asp_node n)
     return ASP_OK;
 }
 
+// Heads of q, and of something else, that are shared out alike over a group.
+static bool same_heads(const checker *k, const layout *q, const layout *l, int64_t in_group)
+{
+    int64_t heads, of_q;
+    return asp_size_is_num(k->g, l->whole, &heads) && asp_size_is_num(k->g, q->whole, &of_q) &&
+           (heads == of_q || (heads % in_group == 0 && of_q % in_group == 0));
+}
+
+// What attention reads beside q, k and v has the heads of q, or none of its own.
+static asp_status check_beside(checker *k, asp_node n, uint32_t i, int64_t in_group)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_type *t = asp_val_type(k->g, info->in[i]);
+    const layout *l = &k->of[info->in[i].i];
+    asp_mask m;
+    ASP_CHECK(asp_mask_read(((const asp_sdpa_attr *)info->attr)->mask, &m));
+    const asp_sdpa_parts parts = asp_sdpa_parts_of(info->attr, &m, 3);
+    const bool per_head = i == parts.sinks || i == parts.slopes, bias = i == parts.bias;
+    const int64_t dim = per_head ? 0 : bias ? (int64_t)t->rank - 3 : -1;
+    const bool own = dim >= 0 && (per_head || !asp_size_equal(t->dim[dim], k->one));
+    if (!l->split && !l->partial && !own) return ASP_OK;
+    if (l->split && l->grouped && !l->rows.i && l->dim == dim &&
+        same_heads(k, &k->of[info->in[0].i], l, in_group))
+        return ASP_OK;
+    return wrong(k, n, "operand %u is not shared out as the heads are", i);
+}
+
 // The same with heads, dim 1, split over each group: those of q in as many parts as those of k.
 static asp_status check_ring_of_groups(checker *k, asp_node n)
 {
@@ -483,16 +515,13 @@ static asp_status check_ring_of_groups(checker *k, asp_node n)
     for (uint32_t i = 0; i < info->n_in; i++) {
         const layout *l = &k->of[info->in[i].i];
         if (i >= 3) {
-            if (!l->split && !l->partial) continue;
-            return wrong(k, n, "operand %u is not whole", i);
+            ASP_TRY(check_beside(k, n, i, k->g->ranks / a->rings));
+            continue;
         }
         if (!l->grouped || l->dim != 1 || !asp_size_equal(l->rows, i ? a->keys : a->tokens) ||
             l->rings != a->rings || l->zigzag != a->zigzag)
             return wrong(k, n, "operand %u is not split over groups as it is told", i);
-        const int64_t in_group = k->g->ranks / a->rings;
-        int64_t heads, of_q;
-        if (!asp_size_is_num(k->g, l->whole, &heads) || !asp_size_is_num(k->g, q->whole, &of_q) ||
-            (heads != of_q && (heads % in_group || of_q % in_group)))
+        if (!same_heads(k, q, l, k->g->ranks / a->rings))
             return wrong(k, n, "heads of operand %u do not go with those of the queries", i);
     }
     for (uint32_t i = 0; i < info->n_out; i++) {
@@ -602,11 +631,11 @@ static asp_status check_counts(checker *k, asp_node n)
         return wrong(k, n, "%s is a rank's part of a size",
                      asp_size_str(k->g, ((const asp_size_attr *)info->attr)->size));
     if (info->op == ASP_OP_dropout) return check_dropout(k, n);
-    if (info->op != ASP_OP_sdpa) return ASP_OK;
+    if (info->op != ASP_OP_sdpa && info->op != ASP_OP_ring_sdpa) return ASP_OK;
     const asp_sdpa_attr *a = info->attr;
     const layout *l = &k->of[info->in[0].i];
-    if (a->dropout == 0 || a->head_ranks == (l->split && l->dim == 1 ? k->g->ranks : 1))
-        return ASP_OK;
+    const int64_t sharing = l->split && l->dim == 1 ? k->g->ranks / a->rings : 1;
+    if (a->dropout == 0 || a->head_ranks == sharing) return ASP_OK;
     return wrong(k, n, "its dropout does not count the heads of the whole program");
 }
 

@@ -82,8 +82,6 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
 asp_status asp_placement_cut(asp_placement *p);
 // Attention that a ring can compute: op n, of these operands.  NULL, or why not (static text).
 const char *asp_ring_obstacle(const asp_axes *x, asp_node n);
-// The same where heads are split over groups of ranks besides.
-const char *asp_hybrid_obstacle(const asp_axes *x, asp_node n);
 // At "sequence" op n goes round a ring.
 bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n);
 // Does a letter of the rule of n stand in operand i?

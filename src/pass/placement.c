@@ -503,7 +503,8 @@ static asp_status keep_in_groups(asp_placement *p)
             p->op[n.i].chain = ASP_NO_CHAIN;
             continue;
         }
-        const char *why = asp_hybrid_obstacle(&p->axes, n);
+        if (p->op[n.i].chain == ASP_NO_CHAIN) continue; // one head: as under ulysses
+        const char *why = asp_ring_obstacle(&p->axes, n);
         if (why)
             return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
                             "--sp hybrid: %s cannot be split both ways: %s; use --sp auto",

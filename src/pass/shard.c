@@ -264,7 +264,6 @@ static asp_status visit(asp_sharder *s, asp_node n)
     if (ring) put_on_ring(s, n);
     for (uint32_t i = 0; i < asp_node_at(s->g, n)->n_in; i++) {
         asp_val v = asp_node_at(s->g, n)->in[i], x = s->map[v.i].i ? s->map[v.i] : v;
-        if (ring && i >= 3) continue;
         if (s->x.replicable[v.i]) {
             ASP_TRY(asp_align_replicable(s, n, i, run));
             continue;
@@ -279,7 +278,8 @@ static asp_status visit(asp_sharder *s, asp_node n)
     if (!exchange) ASP_TRY(asp_mask_sums(s, n, state));
     const asp_node_info *info = asp_node_at(s->g, n);
     if (info->op == ASP_OP_dropout) ASP_TRY(asp_place_random(s, n, state));
-    if (info->op == ASP_OP_sdpa && ((const asp_sdpa_attr *)info->attr)->dropout > 0)
+    const bool attends = info->op == ASP_OP_sdpa || info->op == ASP_OP_ring_sdpa;
+    if (attends && ((const asp_sdpa_attr *)info->attr)->dropout > 0)
         ASP_TRY(asp_place_heads(s, n, state));
     return set_results(s, n, state);
 }

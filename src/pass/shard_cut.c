@@ -70,7 +70,10 @@ static void extend(const asp_sharder *s, asp_cut *p, asp_atoms list, const asp_c
         int64_t parts = asp_parts_of(s, state, list.at[j]);
         asp_size size = s->x.atoms.at[list.at[j]].size;
         asp_size *to = parts > 1 ? &p->split : p->atom ? &p->inner : &p->outer;
-        if (parts > 1 && !p->atom) p->atom = list.at[j];
+        if (parts > 1 && !p->atom) {
+            p->atom = list.at[j];
+            p->ranks = s->x.atoms.at[p->atom].token ? s->ranks : s->sp.heads;
+        }
         *to = asp_size_mul(s->g, *to, size);
         p->parts *= parts;
     }
@@ -80,7 +83,13 @@ static void extend(const asp_sharder *s, asp_cut *p, asp_atoms list, const asp_c
 static asp_cut no_cut(const asp_sharder *s, uint32_t dim)
 {
     asp_size one = asp_size_num(s->g, 1);
-    return (asp_cut){.dim = dim, .outer = one, .split = one, .inner = one, .of = one, .parts = 1};
+    return (asp_cut){.dim = dim,
+                     .outer = one,
+                     .split = one,
+                     .inner = one,
+                     .of = one,
+                     .parts = 1,
+                     .ranks = s->ranks};
 }
 
 // Of the letters of one dim of a node.
@@ -107,7 +116,7 @@ static bool cut_of_tokens(const asp_sharder *s, asp_val v, asp_cut *out_cut)
 
 static asp_size room_of(const asp_sharder *s, const asp_cut *p)
 {
-    return asp_size_ceil_div(s->g, p->of, asp_size_num(s->g, s->ranks));
+    return asp_size_ceil_div(s->g, p->of, asp_size_num(s->g, p->ranks));
 }
 
 // The order of parts of the sequence; heads stand in their own.
@@ -123,7 +132,7 @@ static bool is_even(const asp_sharder *s, const asp_cut *p)
 {
     int64_t n;
     return asp_size_equal(p->of, p->split) && asp_size_is_num(s->g, p->split, &n) &&
-           n % s->ranks == 0;
+           n % p->ranks == 0;
 }
 
 // x in a shape where what is split, or `local` of it, is a dim of its own; *out_dim is which.
@@ -158,7 +167,7 @@ static asp_status build_slice(asp_sharder *s, asp_val v, asp_cut_slice *e)
     const asp_cut *p = &e->at;
     asp_type whole = *asp_val_type(s->g, v);
     asp_size local = room_of(s, p);
-    asp_part_attr a = {.ranks = s->ranks, .fill = is_even(s, p) ? INT64_MIN : e->fill, .rings = 1};
+    asp_part_attr a = {.ranks = p->ranks, .fill = is_even(s, p) ? INT64_MIN : e->fill, .rings = 1};
     set_order(s, p, &a);
     uint32_t dim = 0;
     asp_val x;
@@ -206,16 +215,18 @@ static int64_t fill_of(const asp_sharder *s, asp_node n, uint32_t i)
     return INT64_MIN;
 }
 
-// Operand i of n is replicable: it is sliced where its letters have split atoms.
+// Operand i of n is replicable: it is sliced where its letters have split atoms.  Attention on a
+// ring counts rows of the whole sequence, so only heads are cut there.
 asp_status asp_align_replicable(asp_sharder *s, asp_node n, uint32_t i, const asp_chain *state)
 {
     const asp_node_axes *a = s->x.node[n.i];
     asp_val v = asp_node_at(s->g, n)->in[i], x = v;
+    const bool rows_stay = asp_node_at(s->g, n)->op == ASP_OP_ring_sdpa;
     for (uint32_t d = 0; d < asp_val_type(s->g, v)->rank; d++) {
         asp_cut_slice e = {.at = cut_of_letters(s, a, &a->rule.in[i][d], d, state),
                            .fill = fill_of(s, n, i)};
-        if (e.at.parts == 1) continue;
-        if (e.at.parts != s->ranks || x.i != v.i)
+        if (e.at.parts == 1 || (rows_stay && s->x.atoms.at[e.at.atom].token)) continue;
+        if (e.at.parts != e.at.ranks || x.i != v.i)
             return asp_fail(s->px->cx, ASP_ERR_UNSUPPORTED,
                             "%s cannot be split over %lld ranks: a part of %s %s would have to be "
                             "taken in dimension %u; use 1 rank",
@@ -398,7 +409,8 @@ asp_status asp_place_random(asp_sharder *s, asp_node n, const asp_chain *state)
     return ASP_OK;
 }
 
-// Attention counts by head: rank r has heads head_unit * asp_part_of(heads, head_ranks, r).
+// Attention counts by head: rank r of a group has heads head_unit * asp_part_of(heads, head_ranks,
+// r).
 asp_status asp_place_heads(asp_sharder *s, asp_node n, const asp_chain *state)
 {
     asp_sdpa_attr a = *(const asp_sdpa_attr *)asp_node_at(s->g, n)->attr;
@@ -415,7 +427,7 @@ asp_status asp_place_heads(asp_sharder *s, asp_node n, const asp_chain *state)
     bool ragged = asp_chain_is_ragged(s->g, &s->x, state);
     a.heads = ragged ? first : all;
     a.head_unit = ragged ? all / first : 1;
-    a.head_ranks = s->ranks;
+    a.head_ranks = s->sp.heads;
     asp_graph_set_attr(s->g, n, &a);
     return ASP_OK;
 }

@@ -12,6 +12,7 @@ typedef struct asp_cut {
     asp_size of;   // what the parts are of: split itself, or the sequence it was cut out of
     uint32_t atom; // the first of the split ones; 0: nothing of the dim is split
     int64_t parts;
+    int64_t ranks; // that share the parts: all, or those of a group
 } asp_cut;
 
 typedef struct asp_cut_slice {

@@ -72,6 +72,7 @@ const char *asp_ring_obstacle(const asp_axes *x, asp_node n)
     if (strcmp(a->empty, "zero") != 0) return "a row without keys is not 0 there";
     ASP_CHECK(asp_mask_read(a->mask, &m));
     const asp_sdpa_parts parts = asp_sdpa_parts_of(a, &m, 3);
+    // Of keys hidden alike with finfo.min a block's sum says no more how many there were.
     if (parts.bias && asp_val_type(x->g, info->in[parts.bias])->dtype != ASP_BOOL)
         return "its mask is added to the scores";
     if (!has_own_dims(x, info)) return "its tokens do not stand in one dimension of their own";
@@ -81,14 +82,4 @@ const char *asp_ring_obstacle(const asp_axes *x, asp_node n)
 bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n)
 {
     return (sp->kind == ASP_SP_RING || sp->kind == ASP_SP_AUTO) && !asp_ring_obstacle(x, n);
-}
-
-const char *asp_hybrid_obstacle(const asp_axes *x, asp_node n)
-{
-    const asp_sdpa_attr *a = asp_node_at(x->g, n)->attr;
-    const char *why = asp_ring_obstacle(x, n);
-    if (why) return why;
-    return a->sinks || *a->alibi || a->bias || a->dropout > 0
-               ? "what it has for each head beside q, k and v would have to be split too"
-               : NULL;
 }

@@ -1,7 +1,7 @@
 // One rank: its memory, and the walk over the step program.  Neighbours: run.h (contract),
 // program.c (who made the steps). SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
-#include "run/run_int.h"
+#include "run/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@ struct asp_rank {
     asp_team *team;       // borrowed
     char *memory;         // plan->report.rank_bytes, mapped
     size_t mapped_bytes;
-    double *seconds; // by step, when tracing; owned
+    asp_trace *trace;        // NULL: not asked for; owned
+    double exchange_seconds; // of the last pass over the program
     uint64_t seed, step;
 };
 
@@ -44,7 +45,7 @@ void asp_rank_destroy(asp_rank *r)
 {
     if (!r) return;
     munmap(r->memory, r->mapped_bytes);
-    free(r->seconds);
+    asp_trace_destroy(r->trace);
     free(r);
 }
 
@@ -62,32 +63,42 @@ void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step)
     r->step = step;
 }
 
-// ---- steps
-// ---------------------------------------------------------------------------------------
+// ---- steps -------------------------------------------------------------------------------------
 
 static void *at(const asp_rank *r, int64_t place) { return place < 0 ? NULL : r->memory + place; }
 
 typedef struct kernel_run {
     asp_kernel *fn;
     asp_kcall call;
+    asp_span *spans; // by thread; NULL: not traced
 } kernel_run;
 
 static void run_kernel(void *arg, asp_worker *w)
 {
     const kernel_run *k = arg;
+    if (k->spans) k->spans[w->thread].begin = asp_seconds();
     k->fn(&k->call, w);
+    if (k->spans) k->spans[w->thread].end = asp_seconds();
 }
 
 typedef struct rows_run {
     const asp_rowprog *program;
     void *ptrs[ASP_ROW_MAX_VALS];
     void *work;
+    asp_span *spans;
 } rows_run;
 
 static void run_rows(void *arg, asp_worker *w)
 {
     const rows_run *x = arg;
+    if (x->spans) x->spans[w->thread].begin = asp_seconds();
     asp_rowprog_run(x->program, x->ptrs, x->work, w);
+    if (x->spans) x->spans[w->thread].end = asp_seconds();
+}
+
+static asp_span *spans_of(const asp_rank *r, const asp_step *s)
+{
+    return asp_trace_threads(r->trace, (uint32_t)(s - r->plan->steps.at));
 }
 
 static void bind(const asp_rank *r, const asp_step *s, asp_kcall *call)
@@ -105,7 +116,7 @@ static void bind(const asp_rank *r, const asp_step *s, asp_kcall *call)
 
 static asp_status step_kernel(asp_rank *r, const asp_step *s)
 {
-    kernel_run k = {.fn = s->fn};
+    kernel_run k = {.fn = s->fn, .spans = spans_of(r, s)};
     atomic_int bad_index = 0;
     bind(r, s, &k.call);
     k.call.bad_index = &bad_index;
@@ -118,7 +129,7 @@ static asp_status step_kernel(asp_rank *r, const asp_step *s)
 
 static asp_status step_rows(asp_rank *r, const asp_step *s)
 {
-    rows_run x = {.program = s->program, .work = at(r, s->work)};
+    rows_run x = {.program = s->program, .work = at(r, s->work), .spans = spans_of(r, s)};
     for (int i = 0; i < s->n_places; i++) x.ptrs[i] = at(r, s->places[i]);
     asp_team_run(r->team, run_rows, &x);
     return ASP_OK;
@@ -161,11 +172,16 @@ static asp_status (*const run_step[])(asp_rank *r, const asp_step *s) = {
 
 static asp_status run_steps(asp_rank *r)
 {
+    r->exchange_seconds = 0;
     for (uint32_t i = 0; i < r->plan->steps.n; i++) {
         const asp_step *s = &r->plan->steps.at[i];
-        double start = r->seconds ? asp_seconds() : 0;
+        const bool exchange = asp_step_is_exchange(s);
+        asp_span span = {r->trace || exchange ? asp_seconds() : 0, 0};
         ASP_TRY_NOTE(r->cx, run_step[s->kind](r, s), "step %u, %s (%s)", i, s->op, s->loc);
-        if (r->seconds) r->seconds[i] = asp_seconds() - start;
+        if (!r->trace && !exchange) continue;
+        span.end = asp_seconds();
+        if (exchange) r->exchange_seconds += span.end - span.begin;
+        if (r->trace) r->trace->steps[i] = span;
     }
     return ASP_OK;
 }
@@ -182,45 +198,31 @@ asp_status asp_rank_step(asp_rank *r, double *out_loss)
     return ASP_OK;
 }
 
-// ---- profile
-// -------------------------------------------------------------------------------------
+double asp_rank_exchange_seconds(const asp_rank *r) { return r->exchange_seconds; }
 
-void asp_rank_trace(asp_rank *r, bool on)
+// ---- trace -------------------------------------------------------------------------------------
+
+asp_status asp_rank_trace(asp_rank *r)
 {
-    free(r->seconds);
-    r->seconds = on ? calloc(r->plan->steps.n, sizeof *r->seconds) : NULL;
+    asp_trace_destroy(r->trace);
+    r->trace = NULL;
+    return asp_trace_create(r->cx, r->plan, asp_team_size(r->team), &r->trace);
 }
 
-typedef struct profile_row {
-    const char *op;
-    int calls;
-    double seconds, flops;
-} profile_row;
-
-static int slower_first(const void *x, const void *y)
+void asp_rank_trace_phase(asp_rank *r, const char *name, double begin)
 {
-    const profile_row *a = x, *b = y;
-    return a->seconds > b->seconds ? -1 : a->seconds < b->seconds;
+    asp_trace *t = r->trace;
+    if (!t || t->n_phases == ASP_TRACE_PHASES) return;
+    t->phases[t->n_phases].name = name;
+    t->phases[t->n_phases++].span = (asp_span){begin, asp_seconds()};
 }
 
 void asp_rank_print_profile(const asp_rank *r, asp_text *t)
 {
-    profile_row rows[ASP_OP_COUNT + 2]; // beside ops: row programs, awaits
-    int n = 0;
-    double total = 0;
-    for (uint32_t i = 0; r->seconds && i < r->plan->steps.n; i++) {
-        const asp_step *s = &r->plan->steps.at[i];
-        int k = 0;
-        while (k < n && strcmp(rows[k].op, s->op) != 0) k++;
-        if (k == n) rows[n++] = (profile_row){.op = s->op};
-        rows[k].calls++;
-        rows[k].seconds += r->seconds[i];
-        rows[k].flops += s->flops;
-        total += r->seconds[i];
-    }
-    qsort(rows, (size_t)n, sizeof rows[0], slower_first);
-    for (int k = 0; k < n; k++)
-        asp_put(t, "%-16s %5d calls %9.2f ms %5.1f %% %8.1f GFLOP/s\n", rows[k].op, rows[k].calls,
-                rows[k].seconds * 1e3, total > 0 ? 100 * rows[k].seconds / total : 0,
-                rows[k].seconds > 0 ? rows[k].flops / rows[k].seconds / 1e9 : 0);
+    if (r->trace) asp_trace_print(r->trace, r->plan, t);
+}
+
+void asp_rank_put_events(const asp_rank *r, asp_text *t)
+{
+    if (r->trace) asp_trace_events(r->trace, r->plan, asp_comm_rank(r->comm), t);
 }

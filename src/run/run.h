@@ -121,6 +121,13 @@ void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step);
 // One forward and backward pass over the inputs; gradients are summed over ranks.  Collective.
 asp_status asp_rank_step(asp_rank *r, double *out_loss);
 
-// Seconds of each step of the last asp_rank_step after asp_rank_trace(r, true), for profiles.
-void asp_rank_trace(asp_rank *r, bool on);
-void asp_rank_print_profile(const asp_rank *r, asp_text *t); // by op: calls, ms, share, GFLOP/s
+double asp_rank_exchange_seconds(const asp_rank *r); // waited for in the last asp_rank_step
+
+// The next asp_rank_step is timed, step by step and thread by thread.
+asp_status asp_rank_trace(asp_rank *r);
+// What runs beside the program belongs to the trace too: from begin (asp_seconds) to now.
+void asp_rank_trace_phase(asp_rank *r, const char *name, double begin);
+// By op: calls, ms, share, GFLOP/s; where the time went.  Nothing without a trace.
+void asp_rank_print_profile(const asp_rank *r, asp_text *t);
+// The trace as events of the Trace Event Format, each with a comma and a line of its own.
+void asp_rank_put_events(const asp_rank *r, asp_text *t);

@@ -34,6 +34,11 @@ typedef struct asp_step {
     double flops;
 } asp_step;
 
+static inline bool asp_step_is_exchange(const asp_step *s)
+{
+    return s->kind != ASP_STEP_KERNEL && s->kind != ASP_STEP_ROWS;
+}
+
 struct asp_plan {
     asp_arena arena; // owns everything
     asp_run_options options;

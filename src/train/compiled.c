@@ -13,7 +13,7 @@
 static bool has_a_call(const char *name)
 {
     static const char *const names[] = {"model",  "dtype",   "out",
-                                        "resume", "profile", "checkpoint-every"};
+                                        "resume", "profile", "trace", "checkpoint-every"};
     for (size_t i = 0; i < ASP_COUNT_OF(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return false;

@@ -20,6 +20,8 @@ typedef struct loop {
     bool began;          // the ranks did
     bool speaks;         // rank 0 runs in this process
     int64_t anon_before; // of the process, before ranks allocate
+    double peak_flops;   // a second, of all ranks
+    asp_text **traces;   // by rank, those of this process; each on its rank's arena
     double first_loss, last_loss;
     int64_t process_bytes, exchanged_bytes; // measured: growth after the first step; of one step
 } loop;
@@ -48,7 +50,9 @@ static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm,
     asp_rank_seed(r, (uint64_t)o->seed, (uint64_t)step);
     ASP_TRY(asp_rank_step(r, &loss));
     exchanged = asp_train_exchanged(comm) - exchanged;
+    double updates_from = asp_seconds();
     ASP_TRY(asp_adamw_step(cx, &a, r, l->plan, team, step, &norm));
+    asp_rank_trace_phase(r, "optimizer", updates_from);
     ASP_TRY(asp_comm_barrier(comm)); // all memory of the process is in use now
     if (asp_comm_rank(comm) != 0) return ASP_OK;
     if (l->process_bytes == 0) {
@@ -59,13 +63,17 @@ static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm,
     l->n_steps++;
     l->exchanged_bytes = exchanged;
     const asp_plan_input *in = asp_plan_get_input(l->plan, 0);
+    const double seconds = asp_seconds() - began;
+    const double flops = asp_plan_get_report(l->plan)->flops * (double)o->ranks;
     asp_step_report s = {.step = step + 1,
                          .steps = o->steps,
                          .tokens = in->bytes / asp_dtypes[in->dtype].bytes,
                          .loss = loss,
                          .grad_norm = norm,
                          .lr = a.lr,
-                         .seconds = asp_seconds() - began,
+                         .seconds = seconds,
+                         .exchange_seconds = asp_rank_exchange_seconds(r),
+                         .mfu = flops / seconds / l->peak_flops,
                          .exchanged_bytes = exchanged,
                          .process_bytes = asp_process_anon_bytes() - l->anon_before};
     asp_report_step(l->report, &s);
@@ -85,7 +93,7 @@ static asp_status steps(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     if (o->out && asp_comm_rank(comm) == 0) // all input was read: what is refused leaves no folder
         ASP_TRY(asp_checkpoint_folder(cx, o->out));
     for (; step < o->steps; step++) {
-        asp_rank_trace(r, o->profile && step == o->steps - 1);
+        if ((o->profile || o->trace) && step == o->steps - 1) ASP_TRY(asp_rank_trace(r));
         ASP_TRY(one_step(l, r, team, comm, cx, step));
         bool due = step + 1 == o->steps ||
                    (o->checkpoint_every > 0 && (step + 1) % o->checkpoint_every == 0);
@@ -94,6 +102,8 @@ static asp_status steps(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     }
     return ASP_OK;
 }
+
+// ---- traces ------------------------------------------------------------------------------------
 
 static void print_profile(const loop *l, asp_rank *r, asp_ctx *cx)
 {
@@ -105,6 +115,42 @@ static void print_profile(const loop *l, asp_rank *r, asp_ctx *cx)
     if (l->report->text && t.n) fprintf(l->report->text, "profile   rank 0, last step\n%s", t.at);
     asp_arena_fini(&a);
 }
+
+// The traces of the process's ranks as one file; rank 0's has the name that was asked for, that of
+// another process's rank i ends with .ranki.
+static asp_status write_traces(const loop *l, asp_ctx *cx, asp_arena *a, int first)
+{
+    asp_text all;
+    char path[4096];
+    asp_text_init(&all, a);
+    asp_put(&all, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
+    for (int i = 0; i < l->o->ranks; i++)
+        if (l->traces[i]) asp_put_bytes(&all, l->traces[i]->at, l->traces[i]->n);
+    if (all.at[all.n - 2] == ',') all.n -= 2; // of the last event
+    asp_put(&all, "\n]}\n");
+    snprintf(path, sizeof path, first ? "%s.rank%d" : "%s", l->o->trace, first);
+    return asp_file_write_whole(cx, path, all.at, all.n);
+}
+
+static asp_status share_trace(loop *l, asp_rank *r, asp_comm *comm, asp_ctx *cx)
+{
+    const int rank = asp_comm_rank(comm);
+    asp_arena a;
+    asp_text t;
+    asp_arena_init(&a, cx);
+    asp_text_init(&t, &a);
+    asp_rank_put_events(r, &t);
+    l->traces[rank] = &t;
+    asp_status s = asp_comm_barrier(comm);
+    if (s == ASP_OK && (rank == 0 || asp_comm_kind(comm) != ASP_COMM_thread))
+        s = write_traces(l, cx, &a, rank);
+    if (s == ASP_OK) s = asp_comm_barrier(comm); // the others' texts are read
+    l->traces[rank] = NULL;
+    asp_arena_fini(&a);
+    return s;
+}
+
+// ---- a rank ------------------------------------------------------------------------------------
 
 static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
 {
@@ -126,6 +172,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     ASP_TRY(asp_seat_open(cx, l->plan, comm, l->o->threads, first_cpu, &seat));
     asp_status s = steps(l, seat.rank, seat.team, comm, cx);
     if (s == ASP_OK && l->o->profile && asp_comm_rank(comm) == 0) print_profile(l, seat.rank, cx);
+    if (s == ASP_OK && l->o->trace) s = share_trace(l, seat.rank, comm, cx);
     if (s == ASP_OK) s = asp_comm_barrier(comm); // rank 0 still looks at the process's memory
     asp_seat_close(&seat);
     return s;
@@ -147,6 +194,11 @@ static asp_status prepare(asp_ctx *cx, loop *l, asp_train_options *o)
         return asp_note(cx, s, "the data of %s is not as it was; give it with --data", trained_on);
     ASP_TRY(s);
     l->data_hash = asp_tokens_hash(l->tokens);
+    l->traces = ASP_NEW_ARRAY(&l->arena, asp_text *, (size_t)o->ranks);
+    asp_machine machine;
+    ASP_TRY(asp_machine_find(cx, &machine));
+    l->peak_flops = 1e9 * (double)o->ranks *
+                    asp_device_of_rank(&machine, (int)o->ranks, (int)o->threads).fma_gflops;
     if (o->resume)
         ASP_TRY(asp_checkpoint_match(&l->arena, &l->checkpoint, o, &l->program, l->data_hash));
     return ASP_OK;

@@ -150,6 +150,8 @@ void asp_report_step(const asp_report *r, const asp_step_report *s)
         put_number(r->json, "loss", s->loss);
         put_number(r->json, "grad_norm", s->grad_norm);
         put_number(r->json, "lr", s->lr);
+        put_number(r->json, "exchange_seconds", s->exchange_seconds);
+        put_number(r->json, "mfu", s->mfu);
         asp_print(r->json,
                   ", \"tokens\": %lld, \"seconds\": %.6f, \"exchanged_bytes\": %lld, "
                   "\"process_bytes\": %lld}\n",

@@ -78,6 +78,8 @@ typedef struct asp_report {
 typedef struct asp_step_report {
     int64_t step, steps, tokens; // of this step
     double loss, grad_norm, lr, seconds;
+    double exchange_seconds; // in which rank 0 did nothing but exchange and wait for it
+    double mfu;              // of the machine's fma rate, as the machine file or the table has it
     int64_t exchanged_bytes, process_bytes;
 } asp_step_report;
 

@@ -265,6 +265,27 @@ static void sp_case_24(void **state)
     check_random(t, more);
 }
 
+// Sinks, slopes and a mask of heads that stay together in groups of two: nine of them over the
+// ranks, or over those of a group.
+static void sp_case_24_groups(void **state)
+{
+    (void)state;
+    enum { N = 18 };
+    double m[N * S * S], slopes[N];
+    for (int i = 0; i < N * S * S; i++) m[i] = i % S == i / S % S || i % 7 < 4;
+    for (int i = 0; i < N; i++) slopes[i] = 0.5 / (i + 1);
+    const text_value more[] = {{"slopes", N, slopes}, {"m", N * S * S, m}, {NULL, 0, NULL}};
+    toy t = {2, N, N / 2,
+             "%m : bool[N', S, S] = input {name = \"m\"}\n"
+             "%sinks : f64[N'] = param {name = \"sinks\"}\n"
+             "%slopes : f64[N'] = input {name = \"slopes\"}\n"
+             "%o, %lse : f64[B, N', S, H'], f64[B, N', S] = sdpa %q, %k, %v, %m, %sinks, %slopes "
+             "{scale = 0.35, bias = true, sinks = true, alibi = \"relative\"}\n"};
+    check_random(t, more);
+    t.k = N;
+    check_random(t, more);
+}
+
 static void sp_case_26(void **state)
 {
     (void)state;
@@ -322,9 +343,10 @@ static void sp_case_28(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sp_case_17), cmocka_unit_test(sp_case_18),
-                                       cmocka_unit_test(sp_case_22), cmocka_unit_test(sp_case_23),
-                                       cmocka_unit_test(sp_case_24), cmocka_unit_test(sp_case_26),
-                                       cmocka_unit_test(sp_case_28)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sp_case_17), cmocka_unit_test(sp_case_18),
+        cmocka_unit_test(sp_case_22), cmocka_unit_test(sp_case_23),
+        cmocka_unit_test(sp_case_24), cmocka_unit_test(sp_case_24_groups),
+        cmocka_unit_test(sp_case_26), cmocka_unit_test(sp_case_28)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

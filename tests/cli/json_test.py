@@ -10,7 +10,7 @@ KEYS = {
     "plan": {"predicted_peak_bytes_rank": int, "predicted_process_bytes": int, "peak_at": str, "bytes_by_kind": dict,
              "collectives": list, "compile_ms": float, "max_seq": int},
     "step": {"step": int, "loss": float, "grad_norm": float, "tokens": int, "seconds": float, "exchanged_bytes": int,
-             "process_bytes": int},
+             "process_bytes": int, "exchange_seconds": (int, float), "mfu": float},
     "verify": {"ranks": int, "loss_1": float, "loss_p": float, "loss_rel": (int, float), "worst_grad": str,
                "worst_grad_rel": (int, float), "params_equal": bool, "ok": bool},
     "end": {"ok": bool},
@@ -66,6 +66,27 @@ class Json(Case):
         self.fine("train", *BASE, "--steps", 2, "--json", "log.json")
         records = self.records(read(self.path("log.json")).decode())
         self.assertEqual(self.kinds(records), ["plan", "step", "step", "end"])
+
+    def test_trace(self):
+        """Every step of the program once on each thread of each rank, in order and without overlap."""
+        for ranks, threads in (1, 2), (2, 1), (2, 2):
+            p = self.fine("train", *BASE[:-1], threads, "--ranks", ranks, "--steps", 2, "--profile", "--trace", "trace.json")
+            self.assertIn("in kernels", p.stdout)
+            events = [e for e in json.loads(read(self.path("trace.json")))["traceEvents"] if e["ph"] == "X"]
+            n_steps = int(p.stdout.split(" steps,")[0].split()[-1])
+            for rank in range(ranks):
+                for thread in range(threads):
+                    mine = [e for e in events if (e["pid"], e["tid"]) == (rank, thread)]
+                    steps = [e["args"]["step"] for e in mine if e["cat"] == "kernel" or e["cat"] == "exchange"]
+                    exchanges = [e for e in mine if e["cat"] == "exchange"]
+                    self.assertEqual(len(exchanges) > 0, ranks > 1 and thread == 0)
+                    self.assertEqual(steps, sorted(steps))
+                    if thread == 0:
+                        self.assertEqual(steps, list(range(n_steps)))
+                        self.assertEqual([e["name"] for e in mine][-1], "optimizer")
+                    mine.sort(key=lambda e: e["ts"])
+                    for a, b in zip(mine, mine[1:]):
+                        self.assertLessEqual(a["ts"] + a["dur"], b["ts"] + 0.01)
 
     def test_plan(self):
         p = self.fine("plan", *BASE, "--ranks", 2, "--seq", "max", "--memory", "64MiB", "--json", "-")

@@ -71,9 +71,8 @@ void asp_sum_groups_ref(const asp_kcall *k, asp_worker *w)
 static asp_rows held(const asp_kcall *k, int64_t of, int64_t length)
 {
     const asp_part_attr *a = k->attr;
-    ASP_CHECK(a->ranks == 1 || k->ranks == a->ranks);
-    const asp_rows r =
-        asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, a->ranks == 1 ? 0 : k->rank);
+    ASP_CHECK(k->ranks % a->ranks == 0); // of all ranks, or of each group alike
+    const asp_rows r = asp_rows_of_rank(of, a->ranks, a->rings, a->zigzag, k->rank % a->ranks);
     return asp_rows_cut(&r, length);
 }
 

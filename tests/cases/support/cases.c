@@ -6,7 +6,8 @@
 
 #define BOUND 1e-12
 
-const sp_strategy sp_strategies[] = {{"ulysses", 0}, {"ring", 0}, {"auto", 0}, {NULL, 0}};
+const sp_strategy sp_strategies[] = {{"ulysses", 0},    {"ring", 0},       {"auto", 0},
+                                     {"hybrid:2x2", 4}, {"hybrid:2x4", 8}, {NULL, 0}};
 
 // One step, or why not.
 static text_result step(const sp_case *c, int64_t ranks, const char *sp)
