@@ -36,9 +36,9 @@ static void run(asp_ctx *cx, asp_arena *a, uint32_t layers)
     const asp_remat_candidate *fast = &f.at[0], *small = &f.at[f.n - 1];
     printf("%4u layers, %6u ops, %4u segments: %7.1f ms, %3u tried, %3u on the frontier, peak "
            "%.2f GiB + %.1f ms to %.2f GiB + %.1f ms\n",
-           layers, n_ops, f.n_segments, best, f.n_tried, f.n,
-           (double)fast->cost.peak / (1 << 30), (double)fast->cost.repeated_ps * 1e-9,
-           (double)small->cost.peak / (1 << 30), (double)small->cost.repeated_ps * 1e-9);
+           layers, n_ops, f.n_segments, best, f.n_tried, f.n, (double)fast->cost.peak / (1 << 30),
+           (double)fast->cost.repeated_ps * 1e-9, (double)small->cost.peak / (1 << 30),
+           (double)small->cost.repeated_ps * 1e-9);
 }
 
 int main(int argc, char **argv)

@@ -2,7 +2,8 @@
 // of ir/op.def as functions of plain numbers.  Nothing is measured here; `autosp bench` measures
 // and writes the machine file.
 // Neighbours: kern/kern.h (instruction sets), machine.def (the built-in table), machine.c (the
-// file), time.c (estimates), call.c (of an op's call); pass/ and run/ ask.  SPDX-License-Identifier: Apache-2.0
+// file), time.c (estimates), call.c (of an op's call); pass/ and run/ ask. SPDX-License-Identifier:
+// Apache-2.0
 #pragma once
 
 #include "base/base.h"

@@ -12,10 +12,10 @@ typedef asp_status policy_fn(asp_ctx *cx, asp_arena *a, const remat_graph *g,
 
 // ---- minimum cuts --------------------------------------------------------------------------
 
-static asp_status choose_by_rules(asp_ctx *cx, asp_arena *a, const remat_graph *g, bool sac,
-                                  asp_remat_choice *out_choice)
+asp_status remat_choose_by_rules(asp_ctx *cx, asp_arena *a, const remat_graph *g,
+                                 const remat_bans_of *rules, asp_remat_choice *out_choice)
 {
-    const bool *banned = remat_bans(a, g, sac);
+    const bool *banned = remat_bans(a, g, rules);
     int64_t *keep = ASP_NEW_ARRAY(a, int64_t, g->n), *redo = ASP_NEW_ARRAY(a, int64_t, g->n);
     for (uint32_t i = 0; i < g->n; i++) {
         keep[i] = g->nodes[i].backward ? 0 : remat_weight(g, i);
@@ -27,13 +27,13 @@ static asp_status choose_by_rules(asp_ctx *cx, asp_arena *a, const remat_graph *
 static asp_status choose_default(asp_ctx *cx, asp_arena *a, const remat_graph *g,
                                  asp_remat_choice *out_choice)
 {
-    return choose_by_rules(cx, a, g, false, out_choice);
+    return remat_choose_by_rules(cx, a, g, &(remat_bans_of){0}, out_choice);
 }
 
 static asp_status choose_sac(asp_ctx *cx, asp_arena *a, const remat_graph *g,
                              asp_remat_choice *out_choice)
 {
-    return choose_by_rules(cx, a, g, true, out_choice);
+    return remat_choose_by_rules(cx, a, g, &(remat_bans_of){.sac = true}, out_choice);
 }
 
 // Prices by value become prices by node; an op with several results has one price, and it cannot be

@@ -49,13 +49,16 @@ typedef struct asp_remat_value {
 
 typedef struct asp_remat_op {
     asp_remat_class kind;
-    bool backward; // depends on a tangent (or on the loss's seed)
-    bool fusible;  // joins neighbours in one pass over memory, and is cheap enough to repeat
-    bool absorbs;  // is not fusible itself but reads fused producers without their being written
-    int32_t block; // number of the layer; -1: before, after, or in no layer
+    bool backward;  // depends on a tangent (or on the loss's seed)
+    bool fusible;   // joins neighbours in one pass over memory, and is cheap enough to repeat
+    bool absorbs;   // is not fusible itself but reads fused producers without their being written
+    bool intensive; // PyTorch calls it compute-intensive (asp_remat_fraction alone reads it)
+    int32_t block;  // number of the layer; -1: before, after, or in no layer
     uint32_t first_read, n_reads;     // in reads[]
+    uint32_t n_named;                 // the last of them: PyTorch's rule for reductions skips these
     uint32_t first_result, n_results; // in values[]
     int64_t time_ps;                  // of running it once
+    int64_t flops;                    // that PyTorch's counter has a formula for; 0: none
 } asp_remat_op;
 
 // Values 0 .. n_inputs-1 are inputs; the rest are the ops' results in the order of ops, without
@@ -90,6 +93,13 @@ typedef struct asp_remat_choice {
 // breaks its rules.  The result lives on the arena.
 asp_status asp_remat_choose(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
                             asp_remat_policy policy, asp_remat_choice *out_choice);
+
+// PyTorch's memory budget, 0 <= fraction <= 1 of what `default` saves beyond the inputs: 1 is
+// `default`, 0 saves the inputs alone.  Between them a knapsack over banned values by bytes and
+// FLOPs says which bans fall; it knows neither time nor the peak, and like PyTorch's it may let a
+// random op be repeated, which asp_remat_emit then refuses.
+asp_status asp_remat_fraction(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
+                              double fraction, asp_remat_choice *out_choice);
 
 // The bare cut: keep[v] is the price of saving v, redo[v] of computing it again (both >= 0;
 // ASP_FLOW_INF: impossible).  An op with several results is repeated as a whole: redo of its first
@@ -141,7 +151,8 @@ typedef struct asp_remat_candidate {
     const uint32_t *saved; // ascending
     uint32_t n_saved;
     asp_remat_cost cost;
-    const char *from; // "none", "default", "sac", "layer": that policy; "exact", "chain": the search
+    const char
+        *from; // "none", "default", "sac", "layer": that policy; "exact", "chain": the search
 } asp_remat_candidate;
 
 // Choices that no other beats in time and peak, the fastest first: peaks fall, times rise.

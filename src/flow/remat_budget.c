@@ -4,22 +4,24 @@
 //   up to 16 candidates     every choice that can matter, by branch and bound (remat_exact.c)
 //   more                    segments, options for each, the chain for all targets of the peak; some
 //                           of its answers, evenly spread, simulated whole.  Once for each distinct
-//                           choice of the fixed policies among values that belong to no segment
+//                           choice of the fixed policies among values that belong to no segment.
+//                           Small programs' answers are bettered value by value (remat_polish.c)
 //
 // Of all of these what no other beats in peak and time is the frontier; the answer for M is its
-// fastest member whose peak is at most M.  So an answer keeps its budget, answers are monotone in M,
-// and none is worse than a fixed policy, whatever the search finds.
-// O(options x program) for the options of each type of segment, O(answers x program) beside.
-// Neighbours: remat.h (contract), remat_search.h (the parts).  SPDX-License-Identifier: Apache-2.0
+// fastest member whose peak is at most M.  So an answer keeps its budget, answers are monotone in
+// M, and none is worse than a fixed policy, whatever the search finds. O(options x program) for the
+// options of each type of segment, O(answers x program) beside. Neighbours: remat.h (contract),
+// remat_search.h (the parts).  SPDX-License-Identifier: Apache-2.0
 #include "flow/remat_search.h"
 
 #include <stdlib.h>
 
 #define NONE ASP_REMAT_NONE
-#define LONGEST_SPAN 4u  // segments treated as one
-#define FEW_SEGMENTS 5u // where spans of any length are tried
+#define LONGEST_SPAN 4u // segments treated as one
+#define TINY_OPS 200u   // where spans of any length and points beside the hull are tried
 #define BUCKETS 1024u
 #define STEPS_SIMULATED 400000u // of all targets together
+#define STEPS_POLISHED 600000
 #define MIN_TARGETS 100u
 #define MAX_TARGETS 400u
 #define FEW_OPS 2000u // where options are measured anew for other values outside of segments
@@ -99,11 +101,10 @@ static asp_status try_policies(asp_ctx *cx, remat_search *s)
     candidates fixed = {0};
     for (size_t i = 0; i < ASP_COUNT_OF(fixed_policies); i++) {
         asp_remat_choice choice;
-        ASP_TRY(asp_remat_choose(cx, s->arena, s->graph.program, fixed_policies[i].policy,
-                                 &choice));
-        asp_remat_candidate c = {.saved = choice.saved,
-                                 .n_saved = choice.n_saved,
-                                 .from = fixed_policies[i].name};
+        ASP_TRY(
+            asp_remat_choose(cx, s->arena, s->graph.program, fixed_policies[i].policy, &choice));
+        asp_remat_candidate c = {
+            .saved = choice.saved, .n_saved = choice.n_saved, .from = fixed_policies[i].name};
         ASP_TRY(try_candidate(cx, s, c, &fixed));
     }
     for (uint32_t i = 0; i < fixed.n; i++) ASP_PUSH(s->arena, &s->fixed, fixed.at[i]);
@@ -123,8 +124,7 @@ static void globals_of(const remat_search *s, const asp_remat_candidate *c, rema
     }
 }
 
-static bool have_globals(const remat_values *seen, uint32_t n,
-                         const remat_values *g)
+static bool have_globals(const remat_values *seen, uint32_t n, const remat_values *g)
 {
     for (uint32_t i = 0; i < n; i++)
         if (seen[i].n == g->n &&
@@ -175,7 +175,9 @@ static asp_status try_chain(asp_ctx *cx, remat_search *s, const remat_chain *cha
 static asp_status search_segments(asp_ctx *cx, remat_search *s, candidates *out)
 {
     uint32_t n = s->segments->n, n_seen = 0;
-    s->longest = n <= FEW_SEGMENTS ? n : LONGEST_SPAN;
+    bool tiny = s->graph.program->n_ops <= TINY_OPS;
+    s->longest = tiny ? n : LONGEST_SPAN;
+    s->most_beside = tiny ? 16 : 0;
     s->span_of = ASP_NEW_ARRAY(s->arena, remat_span *, (size_t)n * s->longest);
     s->position = ASP_NEW_ARRAY(s->arena, uint32_t, s->graph.n);
     s->kept_before = ASP_NEW_ARRAY(s->arena, int64_t, n + 1);
@@ -252,8 +254,12 @@ asp_status remat_frontier_by(asp_ctx *cx, asp_arena *a, const asp_remat_program 
             for (uint32_t i = 0; i < more.n; i++) ASP_PUSH(&own, &all, more.at[i]);
         }
     }
-    if (status == ASP_OK && !exact && ways & REMAT_SEARCH)
+    if (status == ASP_OK && !exact && ways & REMAT_SEARCH) {
         status = search_segments(cx, &s, &all);
+        if (status == ASP_OK && p->n_ops <= FEW_OPS)
+            status = remat_polish(cx, &s, &all, STEPS_POLISHED * (p->n_ops <= TINY_OPS ? 2 : 1),
+                                  p->n_ops <= TINY_OPS);
+    }
     if (status == ASP_OK) {
         *out_frontier = frontier_of(a, &all);
         out_frontier->n_segments = s.segments->n;

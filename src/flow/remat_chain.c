@@ -86,8 +86,7 @@ remat_chain remat_chain_solve(const remat_search *s, int64_t most, uint32_t buck
         for (uint32_t i = 0; i < b.n; i++) b.fast[i].ps = b.small[i].ps = -1;
         for (uint32_t len = 1; len <= s->longest && k + len <= n; len++) {
             const remat_span *span = s->span_of[k * s->longest + len - 1];
-            int64_t shift =
-                s->gradients[k + len - 1] - s->gradients[span->first + span->len - 1];
+            int64_t shift = s->gradients[k + len - 1] - s->gradients[span->first + span->len - 1];
             for (uint32_t i = 0; i < span->n_use; i++)
                 put_option(&b, &c, &span->options.at[span->use[i]], span->use[i], len, k + len,
                            shift);

@@ -15,8 +15,7 @@ static bool may_matter(const remat_search *s, const remat_node *n)
 {
     const asp_remat_program *p = s->graph.program;
     return n->value != NONE && !n->backward && !n->is_input && !n->tuple && n->bytes > 0 &&
-           !(n->flags & ASP_REMAT_MUST_RECOMPUTE) &&
-           p->values[n->value].root == n->value;
+           !(n->flags & ASP_REMAT_MUST_RECOMPUTE) && p->values[n->value].root == n->value;
 }
 
 // Values that the backward reads, or needs to compute again what it reads.
@@ -100,11 +99,11 @@ static void remember(tree *t, const remat_values *saved, const asp_remat_cost *c
         t->found->at[n++] = t->found->at[i];
     }
     t->found->n = n;
-    asp_remat_candidate c = {.saved = asp_copy_bytes(t->s->arena, saved->at,
-                                                     saved->n * sizeof *saved->at),
-                             .n_saved = saved->n,
-                             .cost = *cost,
-                             .from = "exact"};
+    asp_remat_candidate c = {
+        .saved = asp_copy_bytes(t->s->arena, saved->at, saved->n * sizeof *saved->at),
+        .n_saved = saved->n,
+        .cost = *cost,
+        .from = "exact"};
     ASP_PUSH(t->s->arena, t->found, c);
 }
 

@@ -24,7 +24,8 @@ static asp_status check_op(asp_ctx *cx, const asp_remat_program *p, uint32_t op,
     if (o->first_result != made || o->n_results > p->n_values - made)
         return asp_fail(cx, ASP_ERR_INPUT, "recompute: results of op %u do not follow op %u's", op,
                         op - 1);
-    if (o->first_read > p->n_reads || o->n_reads > p->n_reads - o->first_read)
+    if (o->first_read > p->n_reads || o->n_reads > p->n_reads - o->first_read ||
+        o->n_named > o->n_reads)
         return asp_fail(cx, ASP_ERR_INPUT, "recompute: operands of op %u lie outside the list", op);
     for (uint32_t i = 0; i < o->n_reads; i++)
         if (p->reads[o->first_read + i] >= made)
@@ -101,8 +102,11 @@ static remat_node op_node(const asp_remat_program *p, uint32_t op)
                     .op = op,
                     .kind = o->kind,
                     .fusible = o->fusible,
+                    .intensive = o->intensive,
                     .tuple = o->n_results != 1,
                     .backward = o->backward};
+    for (uint32_t i = o->n_reads - o->n_named; i < o->n_reads; i++)
+        n.named_bytes += p->values[p->reads[o->first_read + i]].bytes;
     for (uint32_t i = 0; i < o->n_results; i++) {
         const asp_remat_value *x = &p->values[o->first_result + i];
         n.bytes += x->bytes;

@@ -452,8 +452,7 @@ static void find_spans(remat_search *s)
             s->span_of[first * s->longest + len - 1] = list.at[key];
             ASP_PUSH(s->arena, &places.at[key], first);
         }
-    for (uint32_t i = 0; i < list.n; i++)
-        list.at[i]->first = places.at[i].at[places.at[i].n / 2];
+    for (uint32_t i = 0; i < list.n; i++) list.at[i]->first = places.at[i].at[places.at[i].n / 2];
     s->spans = list.at;
     s->n_spans = list.n;
 }

@@ -80,18 +80,23 @@ typedef struct remat_chain {
 // most: targets beyond it are of no interest.
 remat_chain remat_chain_solve(const remat_search *s, int64_t most, uint32_t buckets);
 // What point `i` of the first segment keeps.
-void remat_chain_values(const remat_search *s, const remat_chain *c, uint32_t i,
-                        remat_values *out);
+void remat_chain_values(const remat_search *s, const remat_chain *c, uint32_t i, remat_values *out);
 
 // ---- remat_exact.c -------------------------------------------------------------------------
 
 #define REMAT_EXACT_MOST 16u // values: beyond it the tree is too large
 
-// Values whose keeping may matter; false where they are too many.
+// Values whose keeping may matter, all of them; false where they are too many.
 bool remat_exact_candidates(const remat_search *s, remat_values *out);
 // All choices among them that no other beats in peak and time.
 asp_status remat_exact_find(asp_ctx *cx, remat_search *s, const remat_values *values,
                             remat_candidates *out);
+
+// ---- remat_polish.c ------------------------------------------------------------------------
+
+// Adds what small changes make of the choices.  steps: of ops to be simulated at most.
+asp_status remat_polish(asp_ctx *cx, remat_search *s, remat_candidates *all, int64_t steps,
+                        bool thorough);
 
 // ---- remat_budget.c ------------------------------------------------------------------------
 

@@ -54,8 +54,7 @@ typedef struct walk {
 static uint32_t storage_node(const remat_graph *g, uint32_t i)
 {
     const remat_node *n = &g->nodes[i];
-    return n->tuple || n->value == NONE ? i
-                                        : g->node_of_value[g->program->values[n->value].root];
+    return n->tuple || n->value == NONE ? i : g->node_of_value[g->program->values[n->value].root];
 }
 
 static bool walks(const walk *w, uint32_t i)
@@ -88,8 +87,7 @@ static void find_last_reads(walk *w)
 static bool may_end_segment(const remat_graph *g, uint32_t node)
 {
     const remat_node *n = &g->nodes[node];
-    return n->value != NONE && !n->tuple && !n->is_input &&
-           !(n->flags & ASP_REMAT_MUST_RECOMPUTE);
+    return n->value != NONE && !n->tuple && !n->is_input && !(n->flags & ASP_REMAT_MUST_RECOMPUTE);
 }
 
 // The number of those alive and the sum of their ids: where there is one, the sum is its id.

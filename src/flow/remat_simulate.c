@@ -36,8 +36,8 @@ typedef struct remat_simulator {
     uint32_t *first_read; // by step, into reads; n + 1 entries
     id_list reads;        // of the steps: written values, each once
     id_list todo;
-    int64_t *live;                              // by step: alive plus made; or NULL
-    bool *kept, *ends_forward, *ends_backward;  // by storage, of the whole
+    int64_t *live;                             // by step: alive plus made; or NULL
+    bool *kept, *ends_forward, *ends_backward; // by storage, of the whole
 } half;
 
 static readers find_readers(asp_arena *a, const asp_remat_program *p)

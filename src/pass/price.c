@@ -66,8 +66,7 @@ asp_status asp_price_seconds(const asp_pass *px, asp_arena *scratch, asp_graph *
                         .n_out = (int)info->n_out,
                         .ranks = (int)px->options->ranks};
     ASP_TRY(sizes_of(px, scratch, g, info, &call->sizes));
-    for (uint32_t i = 0; i < info->n_in; i++)
-        ASP_TRY(tensor_of(px, g, info->in[i], &call->in[i]));
+    for (uint32_t i = 0; i < info->n_in; i++) ASP_TRY(tensor_of(px, g, info->in[i], &call->in[i]));
     for (uint32_t i = 0; i < info->n_out; i++)
         ASP_TRY(tensor_of(px, g, asp_node_result(g, n, i), &call->out[i]));
     *out_seconds = asp_time_call(d, info->op, call);

@@ -180,8 +180,8 @@ static asp_status choose(const asp_pass *px, const describer *x, asp_remat_choic
         if (o->budget <= 0)
             return asp_fail(px->cx, ASP_ERR_USAGE,
                             "--ac budget needs --memory BYTES: what it may take");
-        ASP_TRY(asp_remat_budget(px->cx, x->arena, &x->program, ASP_REMAT_NATIVE, o->budget,
-                                 &best));
+        ASP_TRY(
+            asp_remat_budget(px->cx, x->arena, &x->program, ASP_REMAT_NATIVE, o->budget, &best));
     }
     *out_choice = (asp_remat_choice){.saved = best.saved, .n_saved = best.n_saved};
     return ASP_OK;

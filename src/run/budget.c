@@ -94,8 +94,7 @@ asp_status asp_compile_budget(asp_ctx *cx, const asp_graph *joint,
     asp_arena_init(&a, cx);
     asp_status s = find_frontier(&t, &a, &f);
     if (s == ASP_OK) {
-        const asp_remat_candidate **choices =
-            ASP_NEW_ARRAY(&a, const asp_remat_candidate *, f.n);
+        const asp_remat_candidate **choices = ASP_NEW_ARRAY(&a, const asp_remat_candidate *, f.n);
         s = try_all(&t, choices, thin(&f, choices));
     }
     asp_arena_fini(&a);

@@ -94,6 +94,23 @@ static void check_sac(joint_graph *g)
         g->values[v].flags |= ASP_REMAT_SEQUENCE;
 }
 
+// PyTorch's own answers to its memory budgets.
+static void check_fractions(const joint_graph *g)
+{
+    const char *fraction;
+    json_t *set;
+    json_object_foreach(json_object_get(g->file, "fractions"), fraction, set)
+    {
+        asp_remat_choice c;
+        double part = asp_strtod(fraction, NULL);
+        if (asp_remat_fraction(&cx, &arena, &g->program, part, &c) != ASP_OK)
+            fail_msg("%s", cx.message);
+        assert_int_equal(c.n_saved, json_array_size(set));
+        for (uint32_t i = 0; i < c.n_saved; i++)
+            assert_int_equal(c.saved[i], json_integer_value(json_array_get(set, i)));
+    }
+}
+
 static void check_graph(const char *name, void (*check_layer)(const joint_graph *, const outcome *))
 {
     joint_graph g = joint_graph_load(&arena, name);
@@ -104,6 +121,7 @@ static void check_graph(const char *name, void (*check_layer)(const joint_graph 
     assert_int_equal(r.choice.cut, g.cut);
     check_set(&g, "default", &r, true);
     check_cost(&g, "default", &r);
+    check_fractions(&g);
     check_sac(&g);
     r = run(&g, ASP_REMAT_LAYER);
     check_layer(&g, &r);

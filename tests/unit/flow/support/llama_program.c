@@ -59,8 +59,8 @@ static uint32_t add_op(maker *m, const char *name, asp_remat_class kind, int64_t
                        double seconds, const uint32_t *reads, size_t n)
 {
     double move = (double)moved(m, reads, n, bytes) / m->s->memory_bytes;
-    bool cheap = kind == ASP_REMAT_POINTWISE || kind == ASP_REMAT_VIEW ||
-                 kind == ASP_REMAT_REDUCTION;
+    bool cheap =
+        kind == ASP_REMAT_POINTWISE || kind == ASP_REMAT_VIEW || kind == ASP_REMAT_REDUCTION;
     if (seconds < 0) seconds = kind == ASP_REMAT_VIEW ? 0 : move;
     ASP_PUSH(m->a, &m->ops,
              (asp_remat_op){.kind = kind,

@@ -6,11 +6,11 @@
 
 typedef struct llama_shape {
     uint32_t layers;
-    int64_t tokens, hidden, heads, kv_heads, head, ffn, vocab; // tokens: of this rank
-    int64_t all_tokens;                                        // of all ranks
-    int exchange_ranks;                                        // 1: no exchanges
+    int64_t tokens, hidden, heads, kv_heads, head, ffn, vocab;    // tokens: of this rank
+    int64_t all_tokens;                                           // of all ranks
+    int exchange_ranks;                                           // 1: no exchanges
     double gemm_flops, attention_flops, memory_bytes, link_bytes; // a second
-    bool weight_gradients; // they take bytes
+    bool weight_gradients;                                        // they take bytes
 } llama_shape;
 
 // Llama 8B, 8,192 tokens in bf16 on one device of 600 and 400 TFLOP/s and 3 TB/s.
