@@ -107,6 +107,14 @@ asp_status asp_remat_fraction(asp_ctx *cx, asp_arena *a, const asp_remat_program
 asp_status asp_remat_cut(asp_ctx *cx, asp_arena *a, const asp_remat_program *p, const int64_t *keep,
                          const int64_t *redo, asp_remat_choice *out_choice);
 
+// Of what is kept: equal on ranks that decide alike.
+uint64_t asp_remat_hash(const uint32_t *saved, uint32_t n_saved);
+
+// One program for ranks whose sizes differ: of each value and op the largest bytes and time, so
+// that all of them, given the same list, decide alike.  The programs must be equal otherwise.
+asp_status asp_remat_join(asp_ctx *cx, asp_arena *a, const asp_remat_program *const *programs,
+                          uint32_t n, asp_remat_program *out_program);
+
 // ---- the new program -----------------------------------------------------------------------
 
 typedef struct asp_remat_step {

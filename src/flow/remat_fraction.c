@@ -90,29 +90,41 @@ static item *find_items(asp_arena *a, const remat_graph *g, const bool *banned, 
 // ---- the knapsack --------------------------------------------------------------------------
 
 // Row i: the most value of the first i items within each level.
-static void fill_row(float *row, const float *before, const item *it, int64_t levels)
+static void fill_row(float *row, const float *before, int64_t weight, float value, int64_t levels)
 {
     for (int64_t j = 0; j <= levels; j++) {
         row[j] = before[j];
-        if (it->weight > j) continue;
-        float with = before[j - it->weight] + it->value;
-        if (it->weight == 0 || with > row[j]) row[j] = with;
+        if (weight > j) continue;
+        float with = before[j - weight] + value;
+        if (weight == 0 || with > row[j]) row[j] = with;
+    }
+}
+
+void remat_knapsack(asp_arena *a, const int64_t *weights, const float *values, uint32_t n,
+                    int64_t levels, bool *out_in)
+{
+    int64_t width = levels + 1, j = levels;
+    float *table = ASP_NEW_ARRAY(a, float, (size_t)(n + 1) * (size_t)width);
+    for (uint32_t i = 0; i < n; i++)
+        fill_row(table + (i + 1) * width, table + i * width, weights[i], values[i], levels);
+    for (uint32_t i = n; i > 0; i--) {
+        out_in[i - 1] = table[i * width + j] != table[(i - 1) * width + j];
+        if (out_in[i - 1]) j -= weights[i - 1];
     }
 }
 
 // Spares the items that stay outside.
 static void fill(asp_arena *a, const item *items, uint32_t n, double fraction, bool *spared)
 {
-    int64_t levels = (int64_t)nearbyint(fraction * LEVELS), width = levels + 1, j = levels;
-    float *table = ASP_NEW_ARRAY(a, float, (size_t)(n + 1) * (size_t)width);
-    for (uint32_t i = 0; i < n; i++)
-        fill_row(table + (i + 1) * width, table + i * width, &items[i], levels);
-    for (uint32_t i = n; i > 0; i--) {
-        if (table[i * width + j] != table[(i - 1) * width + j])
-            j -= items[i - 1].weight;
-        else
-            spared[items[i - 1].node] = true;
+    int64_t *weights = ASP_NEW_ARRAY(a, int64_t, n);
+    float *values = ASP_NEW_ARRAY(a, float, n);
+    bool *in = ASP_NEW_ARRAY(a, bool, n);
+    for (uint32_t i = 0; i < n; i++) {
+        weights[i] = items[i].weight;
+        values[i] = items[i].value;
     }
+    remat_knapsack(a, weights, values, n, (int64_t)nearbyint(fraction * LEVELS), in);
+    for (uint32_t i = 0; i < n; i++) spared[items[i].node] = !in[i];
 }
 
 // ---- the whole -----------------------------------------------------------------------------

@@ -55,6 +55,22 @@ static asp_status check_direction(asp_ctx *cx, asp_arena *a, const asp_remat_pro
     return ASP_OK;
 }
 
+#define MOST_IN_ALL (INT64_C(1) << 60) // bytes, or ps: sums of a few such stay 64-bit numbers
+
+static asp_status check_sums(asp_ctx *cx, const asp_remat_program *p)
+{
+    int64_t bytes = 0, time = 0;
+    for (uint32_t v = 0; v < p->n_values; v++)
+        if (asp_add_overflows(bytes, p->values[v].bytes, &bytes) || bytes > MOST_IN_ALL)
+            return asp_fail(cx, ASP_ERR_LIMIT, "recompute: all values take more than 2^60 bytes");
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].time_ps < 0 || asp_add_overflows(time, p->ops[i].time_ps, &time) ||
+            time > MOST_IN_ALL)
+            return asp_fail(cx, ASP_ERR_LIMIT,
+                            "recompute: all ops take less than 0 or more than 2^60 ps");
+    return ASP_OK;
+}
+
 static asp_status check(asp_ctx *cx, asp_arena *a, const asp_remat_program *p)
 {
     uint32_t made = p->n_inputs;
@@ -75,6 +91,7 @@ static asp_status check(asp_ctx *cx, asp_arena *a, const asp_remat_program *p)
             return asp_fail(cx, ASP_ERR_INPUT, "recompute: %s shares storage with no owner",
                             value_name(a, p, v));
     }
+    ASP_TRY(check_sums(cx, p));
     return check_direction(cx, a, p);
 }
 

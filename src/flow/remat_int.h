@@ -59,6 +59,10 @@ int64_t remat_weight(const remat_graph *g, uint32_t node);
 asp_status remat_solve(asp_ctx *cx, asp_arena *a, const remat_graph *g, const int64_t *keep,
                        const int64_t *redo, asp_remat_choice *out_choice);
 
+// The items of most value whose weights are `levels` at most, in floats as PyTorch adds them.
+void remat_knapsack(asp_arena *a, const int64_t *weights, const float *values, uint32_t n,
+                    int64_t levels, bool *out_in);
+
 // Emitting and simulating one choice after the other: what does not depend on the choice is made
 // once.  A schedule is valid until the emitter's next run.
 typedef struct remat_emitter remat_emitter;
