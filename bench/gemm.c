@@ -1,15 +1,81 @@
-// Rates of matrix products, each provider, as fractions of the fma probe: contenders interleaved,
-// medians.  `bench_gemm [threads [rounds]]`.  SPDX-License-Identifier: Apache-2.0
+// Rates of matrix products as fractions of the fma probe: our providers, and OpenBLAS and BLIS
+// where they are installed (libopenblas.so.0, libblis.so.4; OPENBLAS_CORETYPE=Haswell tells
+// OpenBLAS its core).  Contenders interleaved, medians; at the end the geometric mean of what is
+// used against the best of the libraries.  `bench_gemm [threads [rounds [large]]]`: large takes the
+// ten shapes of transformers of 125 M to 8 B parameters, otherwise those of a 30 M Llama.
+// SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 #include "kern/gemm.h"
 #include "kern/probe.h"
 
+#include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define MOST_ROUNDS 64
+#define MOST_CONTENDERS 5
 
-static const int64_t shapes[][3] = {
-    {4096, 512, 512}, {4096, 1408, 512}, {4096, 512, 1408}, {4096, 4096, 512}, {512, 1408, 4096}};
+typedef struct shape {
+    asp_op op;
+    int64_t m, n, k;
+} shape;
+
+static const shape of_30m[] = {
+    {ASP_OP_gemm_nt, 4096, 512, 512},  {ASP_OP_gemm_nn, 4096, 512, 512},
+    {ASP_OP_gemm_tn, 512, 512, 4096},  {ASP_OP_gemm_nt, 4096, 1408, 512},
+    {ASP_OP_gemm_nn, 4096, 512, 1408}, {ASP_OP_gemm_tn, 1408, 512, 4096},
+    {ASP_OP_gemm_nt, 4096, 512, 1408}, {ASP_OP_gemm_nn, 4096, 1408, 512},
+    {ASP_OP_gemm_tn, 512, 1408, 4096}, {ASP_OP_gemm_nt, 4096, 4096, 512},
+};
+static const shape large[] = {
+    {ASP_OP_gemm_nt, 4096, 3072, 768},  {ASP_OP_gemm_nn, 4096, 768, 3072},
+    {ASP_OP_gemm_tn, 4096, 3072, 768},  {ASP_OP_gemm_nt, 16384, 2048, 2048},
+    {ASP_OP_gemm_nt, 4096, 8192, 2048}, {ASP_OP_gemm_nt, 4096, 32000, 768},
+    {ASP_OP_gemm_nn, 4096, 768, 32000}, {ASP_OP_gemm_nn, 4096, 2048, 8192},
+    {ASP_OP_gemm_tn, 2048, 8192, 4096}, {ASP_OP_gemm_nt, 4096, 768, 768},
+};
+
+// ---- libraries ---------------------------------------------------------------------------------
+
+// cblas_sgemm by its documented numbers: row-major 101, as it is 111, transposed 112.
+typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
+                      int lda, const float *b, int ldb, float beta, float *c, int ldc);
+typedef void set_threads_fn(int n);
+
+typedef struct library {
+    const char *name, *file, *set_threads;
+    sgemm_fn *sgemm; // NULL: not installed
+} library;
+
+static library libraries[] = {
+    {"openblas", "libopenblas.so.0", "openblas_set_num_threads", NULL},
+    {"blis", "libblis.so.4", "bli_thread_set_num_threads", NULL},
+};
+
+static void open_libraries(int threads)
+{
+    for (size_t i = 0; i < ASP_COUNT_OF(libraries); i++) {
+        void *so = dlopen(libraries[i].file, RTLD_NOW | RTLD_LOCAL);
+        if (!so) continue;
+        union {
+            void *object;
+            sgemm_fn *sgemm;
+            set_threads_fn *set;
+        } f = {dlsym(so, "cblas_sgemm")}, s = {dlsym(so, libraries[i].set_threads)};
+        libraries[i].sgemm = f.sgemm;
+        if (s.object) s.set(threads);
+    }
+}
+
+static void run_library(const library *l, const shape *s, const float *a, const float *b, float *c)
+{
+    const bool tn = s->op == ASP_OP_gemm_tn, nt = s->op == ASP_OP_gemm_nt;
+    const int m = (int)s->m, n = (int)s->n, k = (int)s->k;
+    l->sgemm(101, tn ? 112 : 111, nt ? 112 : 111, m, n, k, 1, a, tn ? m : k, b, nt ? k : n, 0, c,
+             n);
+}
+
+// ---- ours --------------------------------------------------------------------------------------
 
 typedef struct job {
     asp_kernel *fn;
@@ -35,47 +101,84 @@ static float *numbers(int64_t n)
     return p;
 }
 
-static void bench_shape(asp_ctx *cx, asp_team *team, asp_op op, const int64_t *s, int rounds)
+// One product on a provider; NULL: the one that is used.  Seconds.
+static double time_ours(asp_ctx *cx, asp_team *team, const shape *s, const char *provider, float *a,
+                        float *b, float *c)
 {
-    const bool tn = op == ASP_OP_gemm_tn, nt = op == ASP_OP_gemm_nt;
-    const int64_t m = s[0], n = s[1], k = s[2];
-    float *a = numbers(m * k), *b = numbers(n * k), *c = numbers(m * n);
-    double rates[4][MOST_ROUNDS], probes[MOST_ROUNDS];
+    const bool tn = s->op == ASP_OP_gemm_tn, nt = s->op == ASP_OP_gemm_nt;
     asp_arena arena;
     asp_arena_init(&arena, cx);
-    int n_providers = 0;
+    job j = {.call = {.n_in = 2, .n_out = 1}};
+    j.call.in[0] = (asp_tensor){a, ASP_F32, 2, {tn ? s->k : s->m, tn ? s->m : s->k}};
+    j.call.in[1] = (asp_tensor){b, ASP_F32, 2, {nt ? s->n : s->k, nt ? s->k : s->n}};
+    j.call.out[0] = (asp_tensor){c, ASP_F32, 2, {s->m, s->n}};
+    const asp_kern_row *row = asp_kern_choose(s->op, ASP_F32);
+    if (asp_kern_prepare(cx, &arena, row, provider, asp_team_size(team), &j.call) < 0) abort();
+    j.fn = row->fn;
+    j.call.work = aligned_alloc(64, (size_t)asp_round_up(j.call.work_bytes + 1, 64));
+    asp_team_run(team, work, &j); // memory is there, caches are as in a step
+    double t = asp_seconds();
+    asp_team_run(team, work, &j);
+    t = asp_seconds() - t;
+    free(j.call.work);
+    asp_arena_fini(&arena);
+    return t;
+}
+
+static double time_library(const library *l, const shape *s, const float *a, const float *b,
+                           float *c)
+{
+    run_library(l, s, a, b, c);
+    double t = asp_seconds();
+    run_library(l, s, a, b, c);
+    return asp_seconds() - t;
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return x[n / 2];
+}
+
+// Returns what is used against the best library, as a ratio of rates.
+static double bench_shape(asp_ctx *cx, asp_team *team, const shape *s, int rounds)
+{
+    float *a = numbers(s->m * s->k), *b = numbers(s->n * s->k), *c = numbers(s->m * s->n);
+    const char *names[MOST_CONTENDERS];
+    double rates[MOST_CONTENDERS][MOST_ROUNDS], probes[MOST_ROUNDS], best = 0, used = 0;
+    const double gflop = 2e-9 * (double)s->m * (double)s->n * (double)s->k;
+    int n = 0;
     for (int r = 0; r < rounds; r++) {
+        n = 0;
         probes[r] = asp_probe_fma(asp_isa_best()) * asp_team_size(team);
-        for (int i = 0; asp_gemm_provider_name(i); i++) {
-            job j = {.call = {.n_in = 2, .n_out = 1}};
-            j.call.in[0] = (asp_tensor){a, ASP_F32, 2, {tn ? k : m, tn ? m : k}};
-            j.call.in[1] = (asp_tensor){b, ASP_F32, 2, {nt ? n : k, nt ? k : n}};
-            j.call.out[0] = (asp_tensor){c, ASP_F32, 2, {m, n}};
-            const asp_kern_row *row = asp_kern_choose(op, ASP_F32);
-            if (asp_kern_prepare(cx, &arena, row, asp_gemm_provider_name(i), asp_team_size(team),
-                                 &j.call) < 0)
-                abort();
-            j.fn = row->fn;
-            j.call.work = aligned_alloc(64, (size_t)asp_round_up(j.call.work_bytes + 1, 64));
-            asp_team_run(team, work, &j);
-            double t0 = asp_seconds();
-            asp_team_run(team, work, &j);
-            rates[i][r] = 2e-9 * (double)m * (double)n * (double)k / (asp_seconds() - t0);
-            free(j.call.work);
-            n_providers = i + 1;
+        names[n] = "used";
+        rates[n++][r] = gflop / time_ours(cx, team, s, NULL, a, b, c);
+        for (int i = 0; asp_gemm_provider_name(i) && n < MOST_CONTENDERS; i++) {
+            names[n] = asp_gemm_provider_name(i);
+            rates[n][r] = gflop / time_ours(cx, team, s, names[n], a, b, c);
+            n++;
+        }
+        for (size_t i = 0; i < ASP_COUNT_OF(libraries) && n < MOST_CONTENDERS; i++) {
+            if (!libraries[i].sgemm) continue;
+            names[n] = libraries[i].name;
+            rates[n++][r] = gflop / time_library(&libraries[i], s, a, b, c);
         }
     }
-    qsort(probes, (size_t)rounds, sizeof *probes, by_value);
-    printf("%-8s %5lld x %5lld x %5lld  probe %6.1f", asp_ops[op].name, (long long)m, (long long)n,
-           (long long)k, probes[rounds / 2]);
-    for (int i = 0; i < n_providers; i++) {
-        qsort(rates[i], (size_t)rounds, sizeof(double), by_value);
-        printf("   %s %6.1f GF/s %.2f", asp_gemm_provider_name(i), rates[i][rounds / 2],
-               rates[i][rounds / 2] / probes[rounds / 2]);
+    const double probe = median(probes, rounds);
+    printf("%-8s %5lld x %5lld x %5lld  probe %6.1f GF/s", asp_ops[s->op].name, (long long)s->m,
+           (long long)s->n, (long long)s->k, probe);
+    for (int i = 0; i < n; i++) {
+        const double rate = median(rates[i], rounds);
+        printf("   %s %6.1f %.2f", names[i], rate, rate / probe);
+        if (i == 0)
+            used = rate;
+        else if (strcmp(names[i], "builtin") != 0)
+            best = rate > best ? rate : best;
     }
     printf("\n");
-    asp_arena_fini(&arena);
+    fflush(stdout);
     free(a), free(b), free(c);
+    return best > 0 ? used / best : 1;
 }
 
 int main(int argc, char **argv)
@@ -84,14 +187,23 @@ int main(int argc, char **argv)
     asp_team *team;
     const int threads = argc > 1 ? atoi(argv[1]) : 1;
     const int rounds = argc > 2 ? (int)asp_max(1, asp_min(MOST_ROUNDS, atoi(argv[2]))) : 5;
+    const bool big = argc > 3 && !strcmp(argv[3], "large");
+    const shape *shapes = big ? large : of_30m;
+    const size_t n = big ? ASP_COUNT_OF(large) : ASP_COUNT_OF(of_30m);
+    double logs = 0, worst = INFINITY;
     asp_ctx_init(&cx);
     if (asp_team_create(&cx, threads, 0, &team) < 0) {
         fprintf(stderr, "%s\n", cx.message);
         return 1;
     }
-    static const asp_op ops[] = {ASP_OP_gemm_nt, ASP_OP_gemm_nn, ASP_OP_gemm_tn};
-    for (size_t i = 0; i < ASP_COUNT_OF(shapes); i++)
-        for (int o = 0; o < 3; o++) bench_shape(&cx, team, ops[o], shapes[i], rounds);
+    open_libraries(threads);
+    for (size_t i = 0; i < n; i++) {
+        const double ratio = bench_shape(&cx, team, &shapes[i], rounds);
+        logs += log(ratio);
+        worst = ratio < worst ? ratio : worst;
+    }
+    printf("used against the best library: geometric mean %.3f, worst %.3f\n",
+           exp(logs / (double)n), worst);
     asp_team_destroy(team);
     return 0;
 }

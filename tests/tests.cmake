@@ -24,9 +24,12 @@ endif()
 
 # Ranks as threads against ranks as processes.
 if(TARGET autosp AND MPI_C_FOUND)
-  foreach(ranks 2 4)
-    add_test(NAME parity.mpi.${ranks} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks})
-    set_tests_properties(parity.mpi.${ranks} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+  foreach(run "2;ulysses" "2;ring" "4;ulysses" "4;ring" "4;hybrid:2x2" "6;hybrid:3x2" "6;hybrid:2x3" "3;auto" "4;auto")
+    list(GET run 0 ranks)
+    list(GET run 1 sp)
+    string(REPLACE ":" "." name "parity.mpi.${ranks}.${sp}")
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks} ${sp})
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
                          ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
   endforeach()
 endif()
@@ -74,9 +77,10 @@ endif()
 
 # Random programs on several ranks against one device (more of them: test_property 50000 2001).
 if(BUILD_TESTING)
-  add_executable(test_property tests/property/property_test.c tests/property/support/random_program.c
-                 tests/property/support/text_run.c)
-  target_compile_definitions(test_property PRIVATE "ASP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "ASP_PROPERTY_SP=\"ulysses\",\"ring\",\"auto\"")
+  set(random_programs tests/property/support/random_program.c tests/property/support/random_attention.c
+      tests/property/support/text_run.c)
+  add_executable(test_property tests/property/property_test.c ${random_programs})
+  target_compile_definitions(test_property PRIVATE "ASP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
   target_include_directories(test_property PRIVATE tests)
   target_link_libraries(test_property PRIVATE ${below} asp_flags)
   if(ASP_SANITIZE)
@@ -85,8 +89,7 @@ if(BUILD_TESTING)
     add_test(NAME property COMMAND test_property 2000)
   endif()
   set_tests_properties(property PROPERTIES TIMEOUT 900)
-  add_executable(test_mutation tests/property/mutation_test.c tests/property/support/random_program.c
-                 tests/property/support/text_run.c)
+  add_executable(test_mutation tests/property/mutation_test.c ${random_programs})
   target_include_directories(test_mutation PRIVATE tests)
   target_link_libraries(test_mutation PRIVATE ${below} asp_flags)
   add_test(NAME mutation COMMAND test_mutation)

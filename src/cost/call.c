@@ -1,6 +1,6 @@
 // What one call of an op computes and how long it takes, by its cost class (ir/op.def).
-// Neighbours: cost.h (contract), time.c (the classes), pass/price.c and run/program.c (who ask).
-// SPDX-License-Identifier: Apache-2.0
+// Neighbours: cost.h (contract), time.c (the classes), pass/nodeprice.c and run/program.c (who
+// ask). SPDX-License-Identifier: Apache-2.0
 #include "cost/cost.h"
 
 // The depth of a product: rows of gemm_tn, of a bmm with its left side transposed, else columns.
@@ -12,7 +12,7 @@ static double gemm_flops(asp_op op, const asp_kcall *k)
     return asp_flops_gemm(asp_tensor_count(&k->out[0]), 1, inner);
 }
 
-static double attention_flops(const asp_kcall *k, bool forward)
+double asp_flops_attention(asp_cost_class cost, const asp_kcall *k)
 {
     const asp_sdpa_attr *a = k->attr;
     const asp_tensor *x = &k->in[0];
@@ -21,16 +21,16 @@ static double attention_flops(const asp_kcall *k, bool forward)
     bool causal = a->causal;
     if (a->rings > 1 || *a->mask) // pairs of one column, so to speak
         q = asp_sdpa_pairs(k), keys = 1, causal = false;
-    return forward ? asp_flops_sdpa(heads, q, keys, d, e, causal)
-                   : asp_flops_sdpa_grad(heads, q, keys, d, e, causal);
+    return cost == ASP_COST_SDPA ? asp_flops_sdpa(heads, q, keys, d, e, causal)
+                                 : asp_flops_sdpa_grad(heads, q, keys, d, e, causal);
 }
 
 double asp_flops_call(asp_op op, const asp_kcall *k)
 {
     switch (asp_ops[op].cost) {
     case ASP_COST_GEMM: return gemm_flops(op, k);
-    case ASP_COST_SDPA: return attention_flops(k, true);
-    case ASP_COST_SDPA_GRAD: return attention_flops(k, false);
+    case ASP_COST_SDPA: return asp_flops_attention(ASP_COST_SDPA, k);
+    case ASP_COST_SDPA_GRAD: return asp_flops_attention(ASP_COST_SDPA_GRAD, k);
     case ASP_COST_FREE:
     case ASP_COST_STREAM:
     case ASP_COST_LINK: return 0;
@@ -57,7 +57,8 @@ static double ring_time(const asp_device *d, asp_op op, const asp_kcall *k)
     double rings = (double)((const asp_sdpa_attr *)k->attr)->rings;
     int64_t keys = bytes_of(&k->in[1]) + bytes_of(&k->in[2]);
     double rotation = asp_time_link(d, forward ? keys : 2 * keys);
-    double block = asp_time_attention(d, attention_flops(k, forward), 0);
+    double block = asp_time_attention(
+        d, asp_flops_attention(forward ? ASP_COST_SDPA : ASP_COST_SDPA_GRAD, k), 0);
     return rings * block + (rings - 1) * rotation;
 }
 
@@ -79,8 +80,9 @@ double asp_time_call(const asp_device *d, asp_op op, const asp_kcall *k)
     for (int i = 0; i < k->n_out; i++) bytes += bytes_of(&k->out[i]);
     switch (asp_ops[op].cost) {
     case ASP_COST_GEMM: return gemm_time(d, gemm_flops(op, k), bytes);
-    case ASP_COST_SDPA: return asp_time_attention(d, attention_flops(k, true), bytes);
-    case ASP_COST_SDPA_GRAD: return asp_time_attention(d, attention_flops(k, false), bytes);
+    case ASP_COST_SDPA: return asp_time_attention(d, asp_flops_attention(ASP_COST_SDPA, k), bytes);
+    case ASP_COST_SDPA_GRAD:
+        return asp_time_attention(d, asp_flops_attention(ASP_COST_SDPA_GRAD, k), bytes);
     case ASP_COST_STREAM: return asp_time_stream(d, bytes);
     case ASP_COST_LINK: return link_time(d, op, k);
     case ASP_COST_FREE: return 0;

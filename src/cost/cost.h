@@ -9,6 +9,31 @@
 #include "base/base.h"
 #include "kern/kern.h"
 
+// ---- links ---------------------------------------------------------------------------------
+
+// What ranks are linked by where that is more than one machine's memory.  As text: entries with
+// commas between them, the first that fits a pair counts.
+//   8:200:5     two ranks of one group of 8 neighbours: GB/s, microseconds
+//   0-3:10:50   ranks 0 and 3
+// A pair that no entry names copies within its machine, with the cores that compute; over a link
+// that is named data moves by itself.
+#define ASP_MAX_LINKS 16
+#define ASP_LINKS_BYTES 512
+
+typedef struct asp_link {
+    int64_t ranks;          // of a group; 0: the pair a, b alone
+    int64_t a, b;           // ranks
+    double gbs, latency_us; // one way
+} asp_link;
+
+typedef struct asp_links {
+    int n;
+    asp_link at[ASP_MAX_LINKS];
+} asp_links;
+
+asp_status asp_links_parse(asp_ctx *cx, const char *text, asp_links *out_links); // "": none
+const asp_link *asp_links_find(const asp_links *links, int64_t a, int64_t b);     // NULL: none
+
 // ---- machines ------------------------------------------------------------------------------
 
 #define ASP_MACHINE_NAME_BYTES 128
@@ -22,6 +47,7 @@ typedef struct asp_machine {
     double exchange_gbs;                      // received by a rank from its peers, all at once
     double latency_us;                        // of an exchange of nothing
     double gemm_fraction, attention_fraction; // of fma_gflops that the kernels reach
+    char links[ASP_LINKS_BYTES];              // "": none; a file need not have it
 } asp_machine;
 
 // The table's row for an instruction set.
@@ -65,6 +91,8 @@ double asp_flops_sdpa_grad(int64_t heads, int64_t q, int64_t k, int64_t d, int64
 
 // Of one call of an op whose shapes and attributes stand; 0 where moving bytes is all there is.
 double asp_flops_call(asp_op op, const asp_kcall *k);
+// Of attention, by the rank of the call; cost: SDPA or SDPA_GRAD.
+double asp_flops_attention(asp_cost_class cost, const asp_kcall *k);
 
 // ---- times, in seconds ---------------------------------------------------------------------
 

@@ -96,6 +96,18 @@ static bool take(const key *k, const json_t *v, asp_machine *m)
     return true;
 }
 
+static asp_status take_links(asp_ctx *cx, const char *path, const json_t *v, asp_machine *m)
+{
+    asp_links links;
+    const char *text = v ? json_string_value(v) : "";
+    if (!text || strlen(text) >= sizeof m->links)
+        return asp_fail(cx, ASP_ERR_INPUT, "%s: `links` must be a text of less than %zu bytes",
+                        path, sizeof m->links);
+    ASP_TRY_NOTE(cx, asp_links_parse(cx, text, &links), "%s", path);
+    snprintf(m->links, sizeof m->links, "%s", text);
+    return ASP_OK;
+}
+
 static asp_status parse(asp_ctx *cx, const char *path, const json_t *root, asp_machine *m)
 {
     const json_t *cpu = json_object_get(root, "cpu");
@@ -110,7 +122,7 @@ static asp_status parse(asp_ctx *cx, const char *path, const json_t *root, asp_m
             return asp_fail(cx, ASP_ERR_INPUT,
                             "%s: `%s` must be %s; `autosp bench` writes the file anew", path,
                             keys[i].name, wanted[keys[i].kind]);
-    return ASP_OK;
+    return take_links(cx, path, json_object_get(root, "links"), m);
 }
 
 asp_status asp_machine_read(asp_ctx *cx, const char *path, asp_machine *out_machine,
@@ -144,6 +156,10 @@ asp_status asp_machine_read(asp_ctx *cx, const char *path, asp_machine *out_mach
 static json_t *as_json(const asp_machine *m)
 {
     json_t *root = json_pack("{s:s}", "cpu", m->cpu);
+    if (root && *m->links && json_object_set_new(root, "links", json_string(m->links)) != 0) {
+        json_decref(root);
+        return NULL;
+    }
     for (size_t i = 0; root && i < ASP_COUNT_OF(keys); i++) {
         const char *field = (const char *)m + keys[i].offset;
         double x;

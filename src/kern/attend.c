@@ -38,7 +38,8 @@ static void mix_key(const asp_kcall *k, const asp_sdpa_attr *attr, asp_attend *a
 void asp_attend_of(const asp_kcall *k, uint32_t first, asp_attend *out)
 {
     const asp_sdpa_attr *attr = k->attr;
-    *out = (asp_attend){.softcap = attr->softcap, .keep = 1, .n_keys = k->in[1].dim[2]};
+    *out = (asp_attend){.softcap = attr->softcap, .keep = 1};
+    out->n_keys = attr->rings > 1 ? k->sizes[1] : k->in[1].dim[2];
     ASP_CHECK(asp_mask_read(attr->mask, &out->mask));
     const asp_sdpa_parts p = asp_sdpa_parts_of(attr, &out->mask, first);
     for (uint32_t i = 0; i < out->mask.n_lookups; i++) out->lookup[i] = &k->in[p.lookup[i]];

@@ -17,7 +17,7 @@ typedef struct asp_attend {
     const asp_tensor *lookup[ASP_MASK_MAX_LOOKUPS];
     const asp_tensor *bias, *sinks, *slopes; // NULL: none
     int64_t bias_dim[4], bias_step[4]; // of batch, head, query, key; step 0 where it broadcasts
-    int64_t n_keys;                    // all that there are
+    int64_t n_keys;                    // all that there are, on a ring those of all ranks
     uint32_t key[2];                   // dropout: of the random numbers
     int64_t first_head;                // dropout: of this rank, among those of the whole program
     uint64_t drop_below;               // of 2^32; 0: none

@@ -101,6 +101,11 @@ static inline int64_t asp_size_at(const asp_kcall *k, int i) { return k->sizes ?
 
 // Pairs of a query and a key it sees, per head, of a call of sdpa or sdpa_grad by rank call->rank.
 int64_t asp_sdpa_pairs(const asp_kcall *call);
+// Can there be any?  Looks at positions alone, whole runs of rows at a time, and at no data.
+bool asp_sdpa_meets(const asp_kcall *call);
+// A call of one block of a ring for asp_sdpa_pairs and asp_sdpa_meets, by its attributes and the
+// rows of q and k in all groups: sizes (2 of them) are kept.
+asp_kcall asp_sdpa_ring_call(const void *attr, const int64_t *sizes, int64_t ranks, int64_t rank);
 
 static inline int64_t asp_tensor_count(const asp_tensor *t)
 {

@@ -26,6 +26,11 @@ static void merge_row(const asp_kcall *k, int64_t row, int64_t e)
     const float *x = (const float *)k->in[0].data + row * e;
     const float *y = (const float *)k->in[2].data + row * e;
     float *to = (float *)k->out[0].data + row * e, *lse = (float *)k->out[1].data + row;
+    if (lb == -INFINITY && la == -INFINITY) { // neither has a key: each its share of what it gets
+        add_rows(to, x, y, 1, 1, e);
+        *lse = la;
+        return;
+    }
     if (lb == -INFINITY || la == -INFINITY) { // one has no key: the other stands as it is
         const float *from = lb == -INFINITY ? x : y;
         *lse = lb == -INFINITY ? la : lb;

@@ -235,9 +235,7 @@ static bool is_flat(const scores *s, int64_t q, int64_t at)
 static double flat_weight(const scores *s, int64_t q)
 {
     int64_t n = 0;
-    for (int i = 0; s->a.bias && i < s->z->k_rows.n; i++)
-        for (int64_t j = 0; j < s->z->k_rows.seg[i].n; j++)
-            n += is_flat(s, q, s->z->k_rows.seg[i].at + j);
+    for (int64_t at = 0; s->a.bias && at < s->a.n_keys; at++) n += is_flat(s, q, at);
     if (n > 0) return 1 / (double)n;
     if (s->a.empty == ASP_ATTEND_ZERO) return 0;
     return s->a.empty == ASP_ATTEND_NAN ? (double)NAN : -1 / (double)s->a.n_keys;

@@ -14,6 +14,7 @@ static void see_masks(const asp_kcall *k, asp_sdpa_sizes *z)
     asp_attend_of(k, z->first, &a);
     z->causal = a.causal;
     z->hides = a.masked || a.bias;
+    z->flat = a.empty != ASP_ATTEND_ZERO || (a.bias && a.bias->dtype != ASP_BOOL);
     z->all_meet = z->all_meet && !z->hides;
     z->n_bounds = asp_mask_n_bounds(z, &a, ASP_SDPA_LEAST_KEYS);
 }
@@ -51,28 +52,34 @@ asp_sdpa_sizes asp_sdpa_sizes_of(const asp_kcall *k, uint32_t first)
     return z;
 }
 
-// Of two segments: blocks that are seen whole count whole, those seen in part count half.
-static int64_t seen_pairs(const asp_attend *a, asp_segment q, asp_segment k)
+// What the predicate is for all pairs of two runs of rows, whatever the look-ups hold.
+static asp_mask_state relate_runs(const asp_attend *a, asp_segment q, asp_segment k)
 {
     const asp_mask_range any = {INT64_MIN, INT64_MAX};
     const asp_mask_range look[ASP_MASK_MAX_LOOKUPS] = {any, any, any, any};
-    const int64_t side = asp_max(64, asp_max(q.n, k.n) / 256); // few blocks at any length
-    int64_t pairs = 0;
-    for (int64_t i = 0; i < q.n; i += side)
-        for (int64_t j = 0; j < k.n; j += side) {
-            const int64_t n_q = asp_min(side, q.n - i), n_k = asp_min(side, k.n - j);
-            asp_mask_state state[ASP_MASK_MAX_ATOMS];
-            for (uint32_t x = 0; x < a->mask.n_atoms; x++) {
-                const asp_mask_atom *atom = &a->mask.atom[x];
-                state[x] = asp_mask_relate(
-                    atom->rel,
-                    asp_mask_side_range(&atom->query, q.at + i, q.at + i + n_q - 1, look),
-                    asp_mask_side_range(&atom->key, k.at + j, k.at + j + n_k - 1, look));
-            }
-            const asp_mask_state whole = asp_mask_whole(&a->mask, state);
-            pairs += whole == ASP_MASK_NEVER ? 0 : n_q * n_k / (whole == ASP_MASK_ALWAYS ? 1 : 2);
-        }
-    return pairs;
+    asp_mask_state state[ASP_MASK_MAX_ATOMS];
+    for (uint32_t x = 0; x < a->mask.n_atoms; x++) {
+        const asp_mask_atom *atom = &a->mask.atom[x];
+        state[x] = asp_mask_relate(atom->rel,
+                                   asp_mask_side_range(&atom->query, q.at, q.at + q.n - 1, look),
+                                   asp_mask_side_range(&atom->key, k.at, k.at + k.n - 1, look));
+    }
+    return asp_mask_whole(&a->mask, state);
+}
+
+// Halves of the longer side, until a block is seen whole or not at all, or has few rows: that one
+// counts half.
+static int64_t seen_pairs(const asp_attend *a, asp_segment q, asp_segment k, int64_t least)
+{
+    const asp_mask_state whole = relate_runs(a, q, k);
+    if (whole == ASP_MASK_NEVER) return 0;
+    if (whole == ASP_MASK_ALWAYS) return q.n * k.n;
+    if (q.n <= least && k.n <= least) return asp_ceil_div(q.n * k.n, 2);
+    asp_segment *cut = q.n >= k.n ? &q : &k, rest = *cut;
+    cut->n /= 2;
+    rest.at += cut->n, rest.n -= cut->n;
+    const int64_t first = seen_pairs(a, q, k, least);
+    return first + (cut == &q ? seen_pairs(a, rest, k, least) : seen_pairs(a, q, rest, least));
 }
 
 int64_t asp_sdpa_pairs(const asp_kcall *call)
@@ -84,17 +91,44 @@ int64_t asp_sdpa_pairs(const asp_kcall *call)
         asp_attend a;
         int64_t pairs = 0;
         asp_attend_of(call, call->n_out == 2 ? 3 : 6, &a);
+        const int64_t longest = asp_max(asp_rows_count(&q), asp_rows_count(&k));
+        const int64_t least = asp_max(1, longest / 32); // few blocks at any length
         for (int i = 0; i < q.n; i++)
-            for (int j = 0; j < k.n; j++) pairs += seen_pairs(&a, q.seg[i], k.seg[j]);
+            for (int j = 0; j < k.n; j++) pairs += seen_pairs(&a, q.seg[i], k.seg[j], least);
         return pairs;
     }
     if (!attr->causal) return asp_rows_count(&q) * asp_rows_count(&k);
     return asp_rows_causal_pairs(&q, &k);
 }
 
+bool asp_sdpa_meets(const asp_kcall *call)
+{
+    asp_rows q, k;
+    asp_attend a;
+    asp_sdpa_rows(call, &q, &k);
+    asp_attend_of(call, call->n_out == 2 ? 3 : 6, &a);
+    for (int i = 0; i < q.n; i++)
+        for (int j = 0; j < k.n; j++)
+            if (relate_runs(&a, q.seg[i], k.seg[j]) != ASP_MASK_NEVER) return true;
+    return false;
+}
+
+asp_kcall asp_sdpa_ring_call(const void *attr, const int64_t *sizes, int64_t ranks, int64_t rank)
+{
+    const int64_t rings = ((const asp_sdpa_attr *)attr)->rings;
+    asp_kcall k = {
+        .attr = attr, .sizes = sizes, .n_out = 2, .ranks = (int)ranks, .rank = (int)rank};
+    for (int i = 0; i < 2; i++) {
+        k.in[i].rank = 4;
+        k.in[i].dim[2] = asp_rows_group_room(sizes[i], ranks, rings);
+    }
+    return k;
+}
+
 bool asp_sdpa_is_empty(const asp_sdpa_sizes *z)
 {
     if (!z->q_rows.n || !z->k_rows.n) return true;
+    if (z->flat) return false;
     const asp_segment last = z->q_rows.seg[z->q_rows.n - 1]; // places rise
     return z->causal && last.at + last.n <= z->k_rows.seg[0].at;
 }

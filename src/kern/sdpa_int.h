@@ -13,6 +13,7 @@ typedef struct asp_sdpa_sizes {
     bool causal;
     bool plain;              // causal or not, nothing else
     bool hides;              // a mask or bias hides pairs beside the causal ones
+    bool flat;               // a query that sees nothing may get some of the values all the same
     uint32_t first;          // operand behind q, k, v (, out, lse, dout)
     int64_t n_bounds;        // ranges of look-ups (mask_tile.h)
     asp_rows q_rows, k_rows; // where the rows of q and of k stand in the sequence

@@ -42,11 +42,11 @@ asp_val asp_build_scaled(asp_builder *b, asp_val x, double by)
     return ASP_B1(b, mul_scalar, (&(asp_scalar_attr){.value = by}), x);
 }
 
-static asp_view_attr shape_of(const asp_type *t)
+static asp_sizes shape_of(const asp_type *t)
 {
-    asp_view_attr a = {.shape = {.n = t->rank}};
-    memcpy(a.shape.at, t->dim, t->rank * sizeof t->dim[0]);
-    return a;
+    asp_sizes shape = {.n = t->rank};
+    memcpy(shape.at, t->dim, t->rank * sizeof t->dim[0]);
+    return shape;
 }
 
 static bool same_shape(const asp_type *a, const asp_type *b)
@@ -57,14 +57,14 @@ static bool same_shape(const asp_type *a, const asp_type *b)
 asp_val asp_build_view(asp_builder *b, asp_val x, const asp_type *like)
 {
     if (b->status < 0 || same_shape(asp_val_type(b->g, x), like)) return x;
-    asp_view_attr a = shape_of(like);
+    asp_view_attr a = {.shape = shape_of(like)};
     return ASP_B1(b, view, &a, x);
 }
 
 asp_val asp_build_expand_to(asp_builder *b, asp_val x, const asp_type *shape)
 {
     if (b->status < 0 || same_shape(asp_val_type(b->g, x), shape)) return x;
-    asp_view_attr a = shape_of(shape);
+    asp_expand_attr a = {.shape = shape_of(shape)};
     return ASP_B1(b, expand, &a, x);
 }
 

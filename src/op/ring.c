@@ -25,10 +25,6 @@ static asp_status want_ring(const asp_infer *in)
     if (a->rings < 1 || a->step != 0)
         return asp_infer_fail(in, ASP_ERR_SHAPE, "rings = %lld must be positive, step = %lld be 0",
                               (long long)a->rings, (long long)a->step);
-    if (strcmp(a->empty, "zero") != 0)
-        return asp_infer_fail(in, ASP_ERR_UNSUPPORTED,
-                              "a row without keys cannot be '%s' where no rank knows all keys",
-                              a->empty);
     if (a->rings == 1) return ASP_OK;
     if (in->g->ranks % a->rings != 0)
         return asp_infer_fail(in, ASP_ERR_SHAPE, "%lld ranks are not %lld groups",

@@ -2,16 +2,30 @@
 // (rows), kern/ref/shape.c. SPDX-License-Identifier: Apache-2.0
 #include "op/op_int.h"
 
-static asp_type declared_shape(asp_dtype dtype, const asp_view_attr *a)
+static asp_type declared_shape(asp_dtype dtype, const asp_sizes *shape)
 {
-    asp_type t = {.dtype = dtype, .rank = a->shape.n};
-    memcpy(t.dim, a->shape.at, a->shape.n * sizeof a->shape.at[0]);
+    asp_type t = {.dtype = dtype, .rank = shape->n};
+    memcpy(t.dim, shape->at, shape->n * sizeof shape->at[0]);
     return t;
+}
+
+// Where a part of one item stands, `before` and `split` say: no size does.
+static asp_status want_split(const asp_infer *in, const asp_view_attr *a, const asp_type *out)
+{
+    asp_size rest;
+    if (!a->before.i && a->split == 0) return ASP_OK;
+    ASP_TRY(asp_want_dim_attr(in, "split", a->split, out->rank));
+    if (a->before.i && asp_size_divides(in->g, a->before, out->dim[a->split], &rest)) return ASP_OK;
+    return asp_infer_fail(in, ASP_ERR_SHAPE, "dimension %lld of %s does not begin with before = %s",
+                          (long long)a->split, asp_type_str(in->g, out),
+                          a->before.i ? asp_size_str(in->g, a->before) : "none");
 }
 
 asp_status asp_view_infer(asp_infer *in)
 {
-    asp_type out = declared_shape(in->in[0].dtype, in->attr);
+    const asp_view_attr *a = in->attr;
+    asp_type out = declared_shape(in->in[0].dtype, &a->shape);
+    ASP_TRY(want_split(in, a, &out));
     if (!asp_size_equal(asp_type_count(in->g, &in->in[0]), asp_type_count(in->g, &out)))
         return asp_infer_fail(in, ASP_ERR_SHAPE, "%s has not as many elements as %s",
                               asp_type_str(in->g, &in->in[0]), asp_type_str(in->g, &out));
@@ -148,7 +162,7 @@ void asp_permute_rule(asp_rule_builder *b)
 asp_status asp_expand_infer(asp_infer *in)
 {
     const asp_type *x = &in->in[0];
-    asp_type out = declared_shape(x->dtype, in->attr);
+    asp_type out = declared_shape(x->dtype, &((const asp_expand_attr *)in->attr)->shape);
     asp_size one = asp_size_num(in->g, 1);
     bool ok = out.rank >= x->rank;
     for (uint32_t i = 1; ok && i <= x->rank; i++) {

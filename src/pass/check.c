@@ -23,6 +23,7 @@ typedef struct layout {
     bool zero_tail;  // the tail holds zeros
     bool filled;     // the tail holds `fill`
     int64_t fill;
+    int64_t group; // ranks of a group, of a slice that each group has alike
     bool grouped; // split over the ranks of a group, and dim 2, `rows` of the sequence, over groups
     asp_size rows; // none: in every group alike
     int64_t rings; // the order in which what is split is shared out (base/rows.h); 0: as 1
@@ -54,11 +55,10 @@ static asp_status wrong(const checker *k, asp_node n, const char *fmt, ...)
 }
 
 // A part over the ranks that may be shorter than its room.
-static bool has_tail(const checker *k, asp_size whole, asp_size length)
+static bool has_tail(const checker *k, asp_size whole, asp_size length, int64_t ranks)
 {
     int64_t n;
-    return !asp_size_equal(whole, length) || !asp_size_is_num(k->g, whole, &n) ||
-           n % k->g->ranks != 0;
+    return !asp_size_equal(whole, length) || !asp_size_is_num(k->g, whole, &n) || n % ranks != 0;
 }
 
 static bool reads_as_part(const char *size) { return strchr(size, '/') || strstr(size, "ceil("); }
@@ -106,7 +106,8 @@ static bool locate(checker *k, const asp_rule *r, const asp_rule_dim *dim, asp_s
 static bool same_parts(const checker *k, const split_letter *a, const split_letter *b)
 {
     if (asp_size_equal(a->whole, b->whole)) return asp_size_equal(a->length, b->length);
-    return !has_tail(k, a->whole, a->length) && !has_tail(k, b->whole, b->length);
+    return !has_tail(k, a->whole, a->length, k->g->ranks) &&
+           !has_tail(k, b->whole, b->length, k->g->ranks);
 }
 
 // The units of letter s over all ranks.  An even exchange of merged dims counts elements, 32 of
@@ -116,15 +117,21 @@ static asp_size units_of(checker *k, asp_size letter, asp_size local, const layo
 {
     asp_size room = asp_size_ceil_div(k->g, l->whole, k->ranks), rest;
     bool elements = asp_size_equal(local, asp_size_mul(k->g, l->before, room));
-    if (!elements || has_tail(k, l->whole, l->length)) return l->whole;
+    if (!elements || has_tail(k, l->whole, l->length, k->g->ranks)) return l->whole;
     if (!asp_size_divides(k->g, s->before, letter, &rest)) return l->whole;
     return asp_size_mul(k->g, rest, k->ranks);
 }
 
-// One group of all ranks, or every rank one, shares out alike in natural order.
-static bool same_order(const layout *l, int64_t rings, bool zigzag)
+// One group of all ranks, or every rank one, shares out alike in natural order; several groups of
+// several do not (base/rows.h).
+static int64_t order_of(const checker *k, int64_t rings, bool zigzag)
 {
-    return l->zigzag == zigzag && (!zigzag || l->rings == rings);
+    return !zigzag && (rings <= 1 || rings == k->g->ranks) ? 1 : rings;
+}
+
+static bool same_order(const checker *k, const layout *l, int64_t rings, bool zigzag)
+{
+    return l->zigzag == zigzag && order_of(k, l->rings, zigzag) == order_of(k, rings, zigzag);
 }
 
 static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_letter *out)
@@ -154,7 +161,7 @@ static asp_status find_split(checker *k, asp_node n, const asp_rule *r, split_le
         if (!out->any)
             *out = s;
         else if (out->letter != s.letter || !asp_size_equal(out->before, s.before) ||
-                 !same_parts(k, &s, out) || !same_order(l, out->rings, out->zigzag))
+                 !same_parts(k, &s, out) || !same_order(k, l, out->rings, out->zigzag))
             return wrong(k, n, "operands %u and %u are split along different axes", out->operand,
                          i);
     }
@@ -173,7 +180,10 @@ static asp_status check_aligned(checker *k, asp_node n, const asp_rule *r, const
                 if (r->in[i][d].n == 1 && l->uniform >> d & 1) continue;
                 // Whole and 1: it broadcasts.  Beside a local 1 (4 heads of 4 ranks) the rule gives
                 // it the letter of what is split.
-                if (asp_size_equal(asp_val_type(k->g, info->in[i])->dim[d], k->one)) continue;
+                const bool per_head = info->op == ASP_OP_sdpa && i >= 3 && r->in[i][d].n > 1 &&
+                                      asp_val_type(k->g, info->in[i])->rank == 1;
+                if (asp_size_equal(asp_val_type(k->g, info->in[i])->dim[d], k->one) && !per_head)
+                    continue;
                 return wrong(k, n, "operand %u has dimension %u whole, where operand %u is split",
                              i, d, s->operand);
             }
@@ -187,17 +197,31 @@ static bool is_filled(const checker *k, asp_val labels, int64_t ignore)
     return k->of[labels.i].filled && k->of[labels.i].fill == ignore;
 }
 
+// Sums of products: the operands (bits) of which a 0 takes its item out of the sum.  In no other op
+// does it: e^0 is 1.
+static const struct {
+    asp_op op;
+    unsigned factors;
+} products[] = {{ASP_OP_sum, 1},         {ASP_OP_sum_groups, 1}, {ASP_OP_matmul, 3},
+                {ASP_OP_bmm, 3},         {ASP_OP_gemm_tn, 3},    {ASP_OP_einsum, ~0u},
+                {ASP_OP_scatter_add, 2}, {ASP_OP_index_add, 2}};
+
 // A sum of products is right when one factor is 0 in the tail; a loss, when it ignores its labels.
 static bool leaves_out_tail(const checker *k, asp_node n, const split_letter *s)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
-    if (!has_tail(k, s->whole, s->length)) return true;
+    unsigned factors = 0;
+    if (!has_tail(k, s->whole, s->length, k->g->ranks)) return true;
     if (info->op == ASP_OP_cross_entropy)
         return is_filled(k, info->in[1], ((const asp_loss_attr *)info->attr)->ignore);
+    if (info->op == ASP_OP_nll)
+        return is_filled(k, info->in[1], ((const asp_nll_attr *)info->attr)->ignore);
     if (info->op == ASP_OP_count_valid)
         return is_filled(k, info->in[0], ((const asp_labels_attr *)info->attr)->ignore);
+    for (size_t i = 0; i < ASP_COUNT_OF(products); i++)
+        if (products[i].op == info->op) factors = products[i].factors;
     for (uint32_t i = 0; i < info->n_in; i++)
-        if (k->of[info->in[i].i].zero_tail) return true;
+        if (factors >> i & 1 && k->of[info->in[i].i].zero_tail) return true;
     return false;
 }
 
@@ -284,6 +308,47 @@ static void keep_tail(checker *k, asp_node n)
     to->fill = from->fill;
 }
 
+// What stands before dim d, and before the ranks in it.
+static asp_size items_before(checker *k, const asp_type *t, uint32_t d, asp_size before)
+{
+    for (uint32_t i = 0; i < d; i++) before = asp_size_mul(k->g, before, t->dim[i]);
+    return before;
+}
+
+// A view that says where what is split stands.  Both shapes are one row of elements, in which the
+// ranks stand behind as many others: so the whole shapes are one row too.  Parts without a tail may
+// be counted in other units behind it, (1 head of 8) for 8 elements.
+static asp_status check_told_view(checker *k, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(k->g, n);
+    const asp_view_attr *a = info->attr;
+    const asp_type *x = asp_val_type(k->g, info->in[0]), *y = asp_val_type(k->g, info->first);
+    const layout *from = &k->of[info->in[0].i];
+    layout *to = &k->of[info->first.i];
+    asp_size rest, left;
+    if (from->partial || (from->grouped && from->rows.i) || !from->split)
+        return wrong(k, n, "it says where its operand is split, which is not");
+    if (!asp_size_equal(items_before(k, x, from->dim, from->before),
+                        items_before(k, y, (uint32_t)a->split, a->before)) ||
+        !asp_size_divides(k->g, a->before, y->dim[a->split], &rest))
+        return wrong(k, n, "what is split is not behind %s in dimension %lld",
+                     asp_size_str(k->g, a->before), (long long)a->split);
+    unsigned uniform = to->uniform;
+    *to = *from;
+    to->uniform = uniform;
+    to->dim = (uint32_t)a->split;
+    to->before = a->before;
+    // Of a parameter, alike in all groups, or of all ranks.
+    const int64_t ranks = from->grouped ? from->group : k->g->ranks;
+    const asp_size among = asp_size_num(k->g, ranks);
+    if (!from->zigzag && !has_tail(k, from->whole, from->length, ranks))
+        to->whole = to->length = asp_size_mul(k->g, rest, among);
+    else if (!asp_size_divides(k->g, asp_size_ceil_div(k->g, from->whole, among), rest, &left))
+        return wrong(k, n, "dimension %lld has no room for a part of %s", (long long)a->split,
+                     asp_size_str(k->g, from->whole));
+    return ASP_OK;
+}
+
 static asp_status check_by_rule(checker *k, asp_node n)
 {
     const asp_node_info *info = asp_node_at(k->g, n);
@@ -295,12 +360,17 @@ static asp_status check_by_rule(checker *k, asp_node n)
                 return wrong(k, n, "operand %u is split, and the op has no sharding rule", i);
         return ASP_OK;
     }
+    if (info->op == ASP_OP_view && ((const asp_view_attr *)info->attr)->before.i) {
+        mark_uniform(k, n, &r);
+        return check_told_view(k, n);
+    }
     ASP_TRY(find_split(k, n, &r, &s));
     mark_uniform(k, n, &r);
     if (!s.any) return ASP_OK;
     ASP_TRY(check_aligned(k, n, &r, &s));
     for (uint32_t i = 0; i < info->n_out; i++) ASP_TRY(place_in_result(k, n, &r, &s, i));
     k->of[info->first.i].grouped = k->of[info->in[s.operand].i].grouped;
+    k->of[info->first.i].group = k->of[info->in[s.operand].i].group;
     keep_tail(k, n);
     return info->op == ASP_OP_view ? check_view(k, n) : ASP_OK;
 }
@@ -360,13 +430,13 @@ static asp_status check_all_to_all(checker *k, asp_node n)
     ASP_TRY(check_ranks(k, n, a->ranks));
     if (l->partial || !l->split || l->dim != a->gather || !asp_size_equal(l->before, k->one))
         return wrong(k, n, "dimension %lld, which it gathers, is not split", (long long)a->gather);
-    if (l->zigzag)
+    if (!same_order(k, l, 1, false))
         return wrong(k, n, "what it gathers does not stand in the order of the sequence");
     asp_size gathered = asp_val_type(k->g, info->first)->dim[a->gather];
     asp_size split = asp_val_type(k->g, info->in[0])->dim[a->split];
     ASP_TRY(asp_size_div(k->g, gathered, asp_size_num(k->g, a->gather_unit), &gathered));
     ASP_TRY(asp_size_div(k->g, split, asp_size_num(k->g, a->split_unit), &split));
-    if ((has_tail(k, l->whole, l->length) && !asp_size_equal(l->whole, gathered)) ||
+    if ((has_tail(k, l->whole, l->length, k->g->ranks) && !asp_size_equal(l->whole, gathered)) ||
         !asp_size_equal(l->whole, l->length))
         return wrong(k, n, "it gathers %s of %s", asp_size_str(k->g, gathered),
                      asp_size_str(k->g, l->whole));
@@ -396,6 +466,7 @@ static asp_status check_slice(checker *k, asp_node n)
                                     .zero_tail = a->fill == 0,
                                     .fill = a->fill,
                                     .grouped = grouped,
+                                    .group = a->ranks,
                                     .rings = a->rings,
                                     .zigzag = a->zigzag};
     return ASP_OK;
@@ -406,7 +477,7 @@ static bool has_parts(const checker *k, const layout *l, const asp_part_attr *a)
 {
     return !l->partial && l->split && l->dim == a->dim && asp_size_equal(l->before, k->one) &&
            asp_size_equal(l->whole, a->of.i ? a->of : a->length) &&
-           same_order(l, a->rings, a->zigzag);
+           same_order(k, l, a->rings, a->zigzag);
 }
 
 static asp_status check_pad(checker *k, asp_node n)
@@ -550,7 +621,7 @@ static asp_status check_ring(checker *k, asp_node n)
             !asp_size_equal(l->whole, rows) || !asp_size_equal(l->length, rows))
             return wrong(k, n, "dimension 2 of operand %u is no part of %s", i,
                          asp_size_str(k->g, rows));
-        if (!same_order(l, a->rings, a->zigzag))
+        if (!same_order(k, l, a->rings, a->zigzag))
             return wrong(k, n, "the rows of operand %u are shared out in another order", i);
     }
     for (uint32_t i = 0; i < info->n_out; i++)
@@ -587,7 +658,8 @@ static asp_status check_sizes(checker *k, asp_node n)
             if (l->uniform >> d & 1) continue;
             if (l->split && l->dim == d) {
                 asp_size room = asp_size_ceil_div(k->g, l->whole, k->ranks), outer, inner;
-                if (!has_tail(k, l->whole, l->length) && asp_size_is_num(k->g, t->dim[d], NULL))
+                if (!has_tail(k, l->whole, l->length, k->g->ranks) &&
+                    asp_size_is_num(k->g, t->dim[d], NULL))
                     continue;
                 if (asp_size_divides(k->g, l->before, t->dim[d], &outer) &&
                     asp_size_divides(k->g, room, outer, &inner) && !has_fraction(k, inner))
@@ -615,11 +687,12 @@ static asp_status check_dropout(checker *k, asp_node n)
     for (uint32_t i = 0; i < a->dims.n; i++) parts *= a->parts.at[i];
     bool right = parts == (l->split ? k->g->ranks : 1) && (!l->zigzag || a->dims.n == 1);
     if (l->split && a->dims.n == 1)
-        right &= a->dims.at[0] == l->dim && a->stride.at[0] == 1 &&
-                 same_order(l, a->rings.at[0], a->zigzag) &&
-                 (!has_tail(k, l->whole, l->length) || (asp_size_equal(a->of.at[0], l->whole) &&
-                                                        asp_size_equal(a->whole.at[0], l->length) &&
-                                                        asp_size_equal(a->outer.at[0], l->before)));
+        right &=
+            a->dims.at[0] == l->dim && a->stride.at[0] == 1 &&
+            same_order(k, l, a->rings.at[0], a->zigzag) &&
+            (!has_tail(k, l->whole, l->length, k->g->ranks) ||
+             (asp_size_equal(a->of.at[0], l->whole) && asp_size_equal(a->whole.at[0], l->length) &&
+              asp_size_equal(a->outer.at[0], l->before)));
     if (right) return ASP_OK;
     return wrong(k, n, "its random numbers are not counted by the place in the whole tensor");
 }

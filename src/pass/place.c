@@ -109,6 +109,18 @@ static bool even_tokens(const asp_placement *p, cut at, asp_val v)
     return asp_size_is_num(p->g, p->axes.atoms.at[atom].size, &tokens) && tokens % p->ranks == 0;
 }
 
+// A ragged chain deals out its atom; what stands inside of it in the dim goes with it: (4 heads of
+// 8) over 8 ranks are 4 units, not 32.
+static int64_t ragged_unit(const asp_placement *p, uint32_t chain, asp_size dim)
+{
+    const asp_chain *c = &p->chains.at[chain];
+    asp_size inside;
+    int64_t unit;
+    if (!asp_chain_is_ragged(p->g, &p->axes, c)) return 1;
+    bool divides = asp_size_divides(p->g, p->axes.atoms.at[c->atoms.at[0]].size, dim, &inside);
+    return divides && asp_size_is_num(p->g, inside, &unit) ? unit : 1;
+}
+
 // x, which is v or what v became, between "sequence" and the chain.
 static asp_status build_exchange(inserter *s, asp_val v, asp_val x, exchange *e)
 {
@@ -131,6 +143,7 @@ static asp_status build_exchange(inserter *s, asp_val v, asp_val x, exchange *e)
                       .ranks = 1,
                       .split_unit = 1,
                       .gather_unit = 1};
+    if (e->to_chain) a.split_unit = ragged_unit(p, e->chain, asp_val_type(p->g, x)->dim[a.split]);
     x = ASP_B1(&s->b, all_to_all, &a, x);
     e->result = asp_build_view(&s->b, x, &shape);
     return s->b.status;
@@ -232,6 +245,9 @@ asp_status asp_pass_place(asp_pass *px, asp_graph *g)
         return asp_fail(px->cx, ASP_ERR_USAGE, "graph %s is already split over %lld ranks", g->name,
                         (long long)g->ranks);
     ASP_TRY(asp_graph_typecheck(g)); // rules rely on it
+    asp_strategy sp;
+    ASP_TRY(asp_strategy_parse(px->cx, px->options->sp, px->options->ranks, &sp));
+    if (sp.kind == ASP_SP_HYBRID) ASP_TRY(asp_unfold_heads(px, g));
     ASP_TRY(asp_placement_prepare(px, g, &p));
     ASP_TRY(check_sequences(px, &p));
     ASP_TRY(asp_placement_cut(&p));

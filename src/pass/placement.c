@@ -63,24 +63,9 @@ static bool splits_by_itself(const asp_placement *p, asp_val v)
     return true;
 }
 
-// With one head a rank, heads behind something else in a dim, (b n), would stand in the local
-// program as (b 1): nobody could tell where what is split is.
-static bool hides_last_slice(const asp_placement *p, asp_val v, uint32_t chain)
-{
-    const asp_chain *c = &p->chains.at[chain];
-    int64_t left = 1;
-    for (uint32_t i = 0; i < c->atoms.n; i++) left *= asp_chain_room(p->g, &p->axes, c, i);
-    if (left > 1) return false;
-    for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++)
-        for (uint32_t k = 1; k < p->axes.dims[v.i][d].n; k++)
-            if (p->axes.dims[v.i][d].at[k] == c->atoms.at[0]) return true;
-    return false;
-}
-
 int64_t asp_exchange_price(const asp_placement *p, asp_val v, uint32_t chain)
 {
-    if (asp_axes_count_value_tokens(&p->axes, v) != 1 || !splits_by_itself(p, v) ||
-        hides_last_slice(p, v, chain))
+    if (asp_axes_count_value_tokens(&p->axes, v) != 1 || !splits_by_itself(p, v))
         return ASP_FLOW_INF;
     int64_t bytes = twice_with_grad(p, v, value_bytes(p, v)) * asp_exchange_copies(p, v, chain);
     return bytes + (p->latency > 1 ? twice_with_grad(p, v, p->latency) : 1);
@@ -175,12 +160,13 @@ static bool has_clash(const asp_placement *p, asp_atoms list)
 }
 
 // Rows of one operand that every rank shows all others; -1: the op has no algorithm for a split
-// sequence, or a rank has fewer rows than its neighbour wants.
+// sequence (in groups of ranks none has), or a rank has fewer rows than its neighbour wants.
 static int64_t algorithm_price(const asp_placement *p, asp_node n)
 {
     uint32_t dim;
     int64_t rows;
-    if (asp_axes_algorithm(&p->axes, n, &dim, &rows) == ASP_NO_OP) return -1;
+    if (p->sp.kind == ASP_SP_HYBRID || asp_axes_algorithm(&p->axes, n, &dim, &rows) == ASP_NO_OP)
+        return -1;
     asp_val v = asp_node_at(p->g, n)->in[0];
     int64_t length = nominal(p, asp_val_type(p->g, v)->dim[dim]);
     if (length < 1 || rows < 0 || rows > length / p->ranks) return -1;
@@ -313,21 +299,12 @@ static bool atom_legal(const asp_placement *p, asp_node n, uint32_t atom)
     return true;
 }
 
-// A view cannot keep a chain of which each rank has one slice: dimensions of size 1 are nobody's.
-static bool loses_last_slice(const asp_placement *p, asp_node n, const asp_chain *chain)
-{
-    int64_t left = 1;
-    if (asp_node_at(p->g, n)->op != ASP_OP_view) return false;
-    for (uint32_t x = 0; x < chain->atoms.n; x++) left *= asp_chain_room(p->g, &p->axes, chain, x);
-    return left == 1;
-}
-
 // complete: every operand has all of the chain.
 static bool other_legal(const asp_placement *p, asp_node n, const asp_chain *chain,
                         bool *out_complete)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
-    if (!p->axes.node[n.i]->has_rule || loses_last_slice(p, n, chain)) return false;
+    if (!p->axes.node[n.i]->has_rule) return false;
     for (uint32_t x = 0; x < chain->atoms.n; x++)
         if (!atom_legal(p, n, chain->atoms.at[x])) return false;
     *out_complete = true;

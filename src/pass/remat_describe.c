@@ -1,8 +1,8 @@
 // Describes a joint graph for flow/remat.h: values with bytes and storages, ops with a class, a
 // layer and the time they take at this S on this machine.
-// O(nodes).  Neighbours: remat.h (contract), price.h (bytes and times), remat_marks.c.
+// O(nodes).  Neighbours: remat.h (contract), nodeprice.h (bytes and times), remat_marks.c.
 // SPDX-License-Identifier: Apache-2.0
-#include "pass/price.h"
+#include "pass/nodeprice.h"
 #include "pass/remat.h"
 
 typedef struct describer {

@@ -5,6 +5,10 @@
 //                                        %o1, %l1 = sdpa %q, %k1, %v1 {rings = 2, step = 1, ..}
 //                                        %o, %l = merge_attention %o0, %l0, %o1, %l1
 //
+// A block that no rank of the ring sees anything of, by positions (a window, chunks), is left out,
+// and the rotations go past it in one.  Which ones that are depends on the sequence; where its
+// length is not known all stay.
+//
 // A rotation stands before the block that hides it: it is begun there, and the program awaits it at
 // its first reader (run/program.c).  In the derivative keys and values go round again, and what
 // they have collected follows one block behind; each group's own block comes last, behind which
@@ -12,8 +16,17 @@
 // and (rings - 1) of dk and dv backward.  Runs behind remat: nothing is kept of a step.
 // O(nodes * rings).  Neighbours: op/ring.c, kern/sdpa_isa.c (blocks; empty ones cost nothing).
 // SPDX-License-Identifier: Apache-2.0
+#include "kern/kern.h"
 #include "op/attention.h"
 #include "pass/pass.h"
+
+// The blocks of one kind of attention that are computed: 0, then as keys come by.
+typedef struct steps {
+    asp_sdpa_attr attr;
+    int64_t *at;
+    int64_t n;
+    struct steps *older;
+} steps;
 
 typedef struct unroller {
     asp_graph *g;
@@ -25,9 +38,64 @@ typedef struct unroller {
     uint32_t sinks;               // index of the sinks; 0: none
     asp_val in[ASP_MAX_OPERANDS]; // of the node
     asp_val k, v;                 // where they have come
+    const steps *steps;
 } unroller;
 
-static asp_val rotated(unroller *u, asp_val x) { return ASP_B1(&u->b, rotate, &u->by, x); }
+// By so many groups.
+static asp_val rotated(unroller *u, asp_val x, int64_t groups)
+{
+    asp_rotate_attr by = u->by;
+    by.by *= groups;
+    return ASP_B1(&u->b, rotate, &by, x);
+}
+
+// ---- steps
+// -------------------------------------------------------------------------------------
+
+static bool any_rank_meets(const asp_graph *g, const asp_sdpa_attr *a, const int64_t *sizes)
+{
+    const int64_t in_group = g->ranks / a->rings;
+    for (int64_t i = a->rings; i-- > 0;) { // the last ones see most
+        const asp_kcall call = asp_sdpa_ring_call(a, sizes, g->ranks, i * in_group);
+        if (asp_sdpa_meets(&call)) return true;
+    }
+    return false;
+}
+
+static bool same_steps(const asp_sdpa_attr *a, const asp_sdpa_attr *b)
+{
+    return strcmp(a->mask, b->mask) == 0 && a->causal == b->causal && a->rings == b->rings &&
+           a->zigzag == b->zigzag && asp_size_equal(a->tokens, b->tokens) &&
+           asp_size_equal(a->keys, b->keys);
+}
+
+static const steps *find_steps(asp_pass *px, const asp_graph *g, const asp_sdpa_attr *attr,
+                               steps **known)
+{
+    int64_t sizes[2];
+    const asp_size of[2] = {attr->tokens, attr->keys};
+    bool sized = attr->rings > 1;
+    for (steps *s = *known; s; s = s->older)
+        if (same_steps(&s->attr, attr)) return s;
+    for (int i = 0; i < 2 && sized; i++)
+        sized = asp_size_eval(g, of[i], &px->options->env, &sizes[i]) == ASP_OK && sizes[i] > 0;
+    steps *s = ASP_NEW(px->scratch, steps);
+    *s = (steps){.attr = *attr, .n = 1, .older = *known}; // the own block begins everything
+    s->at = ASP_NEW_ARRAY(px->scratch, int64_t, attr->rings);
+    for (int64_t t = 1; t < attr->rings; t++) {
+        asp_sdpa_attr a = *attr;
+        a.step = t;
+        if (!sized || any_rank_meets(g, &a, sizes)) s->at[s->n++] = t;
+    }
+    *known = s;
+    return s;
+}
+
+// How far keys go behind block i.
+static int64_t next(const unroller *u, int64_t i) { return u->steps->at[i + 1] - u->steps->at[i]; }
+
+// ---- blocks
+// ------------------------------------------------------------------------------------
 
 // The block of the keys that have come `step` groups far.  Sinks count once, at the first.
 static asp_val block(unroller *u, asp_op op, int64_t step)
@@ -47,12 +115,13 @@ static asp_val block(unroller *u, asp_op op, int64_t step)
 
 static void forward(unroller *u, asp_val *out)
 {
-    for (int64_t t = 0; t < u->attr.rings; t++) {
-        const bool last = t + 1 == u->attr.rings;
-        const asp_val k = last ? u->k : rotated(u, u->k), v = last ? u->v : rotated(u, u->v);
-        const asp_val o = block(u, ASP_OP_sdpa, t), l = asp_build_result(&u->b, o, 1);
+    for (int64_t i = 0; i < u->steps->n; i++) {
+        const bool last = i + 1 == u->steps->n;
+        const asp_val k = last ? u->k : rotated(u, u->k, next(u, i));
+        const asp_val v = last ? u->v : rotated(u, u->v, next(u, i));
+        const asp_val o = block(u, ASP_OP_sdpa, u->steps->at[i]), l = asp_build_result(&u->b, o, 1);
         u->k = k, u->v = v;
-        if (t == 0) {
+        if (i == 0) {
             out[0] = o, out[1] = l;
             continue;
         }
@@ -70,16 +139,20 @@ static asp_val sum(unroller *u, asp_val a, asp_val b)
 static void backward(unroller *u, asp_val *out)
 {
     asp_val collected[2] = {{0}, {0}}; // dk and dv, on their way with k and v
-    if (u->attr.rings > 1) u->k = rotated(u, u->k), u->v = rotated(u, u->v);
-    for (int64_t t = 1; t < u->attr.rings; t++) {
-        const bool last = t + 1 == u->attr.rings;
-        const asp_val k = last ? u->in[1] : rotated(u, u->k),
-                      v = last ? u->in[2] : rotated(u, u->v);
-        const asp_val dq = block(u, ASP_OP_sdpa_grad, t);
+    if (u->steps->n > 1) {
+        const asp_val k = rotated(u, u->k, next(u, 0));
+        u->v = rotated(u, u->v, next(u, 0)), u->k = k;
+    }
+    for (int64_t i = 1; i < u->steps->n; i++) {
+        const bool last = i + 1 == u->steps->n;
+        const asp_val k = last ? u->in[1] : rotated(u, u->k, next(u, i)),
+                      v = last ? u->in[2] : rotated(u, u->v, next(u, i));
+        const asp_val dq = block(u, ASP_OP_sdpa_grad, u->steps->at[i]);
+        const int64_t on = last ? u->attr.rings - u->steps->at[i] : next(u, i); // last: home
         u->k = k, u->v = v;
         out[0] = sum(u, out[0], dq);
-        for (uint32_t i = 0; i < 2; i++)
-            collected[i] = rotated(u, sum(u, collected[i], asp_build_result(&u->b, dq, i + 1)));
+        for (uint32_t j = 0; j < 2; j++)
+            collected[j] = rotated(u, sum(u, collected[j], asp_build_result(&u->b, dq, j + 1)), on);
     }
     const asp_val own = block(u, ASP_OP_sdpa_grad, 0);
     out[0] = sum(u, out[0], own);
@@ -87,7 +160,7 @@ static void backward(unroller *u, asp_val *out)
         out[i + 1] = sum(u, collected[i], asp_build_result(&u->b, own, i + 1));
 }
 
-static asp_status unroll(asp_graph *g, asp_node n, asp_val *map)
+static asp_status unroll(asp_pass *px, asp_graph *g, asp_node n, steps **known, asp_val *map)
 {
     const asp_node_info info = *asp_node_at(g, n);
     const bool is_forward = info.op == ASP_OP_ring_sdpa;
@@ -103,6 +176,7 @@ static asp_status unroll(asp_graph *g, asp_node n, asp_val *map)
     u.by = (asp_rotate_attr){.by = g->ranks / u.attr.rings, .ranks = g->ranks};
     memcpy(u.in, info.in, info.n_in * sizeof *info.in);
     u.k = u.in[1], u.v = u.in[2];
+    u.steps = find_steps(px, g, &u.attr, known);
     if (is_forward)
         forward(&u, out);
     else
@@ -116,13 +190,14 @@ asp_status asp_pass_ring(asp_pass *px, asp_graph *g)
 {
     uint32_t n_old = g->vals.n;
     asp_val *map = ASP_NEW_ARRAY(px->scratch, asp_val, n_old);
+    steps *known = NULL;
     for (asp_node n = g->head, next; n.i; n = next) {
         next = asp_node_at(g, n)->next;
         asp_node_info *info = asp_node_at(g, n);
         for (uint32_t i = 0; i < info->n_in; i++)
             if (info->in[i].i < n_old && map[info->in[i].i].i) info->in[i] = map[info->in[i].i];
         if (info->op != ASP_OP_ring_sdpa && info->op != ASP_OP_ring_sdpa_grad) continue;
-        ASP_TRY(unroll(g, n, map));
+        ASP_TRY(unroll(px, g, n, &known, map));
         asp_graph_remove(g, n);
         px->changes++;
     }

@@ -14,6 +14,7 @@
 // "sequence", and each rank keeps its part of what it gives.  With one rank nothing is done.
 // O(nodes).  Neighbours: place.c (who put the exchanges in), axes.h, shard_cut.c (how values are
 // cut), check.c (who proves the result).  SPDX-License-Identifier: Apache-2.0
+#include "kern/kern.h"
 #include "pass/shard_int.h"
 
 static asp_status confused(const asp_sharder *s, asp_node n, const char *what)
@@ -83,7 +84,9 @@ static asp_status visit_exchange(asp_sharder *s, asp_node n, const asp_chain **o
     } else {
         asp_chain *chain = ASP_NEW(s->px->scratch, asp_chain);
         if (!starts_with_token(s, gather)) return confused(s, n, "it does not gather the sequence");
-        if (!asp_chain_spread(s->g, &s->x, split, s->sp.heads, chain))
+        asp_atoms dealt = split;
+        if (a.split_unit > 1 && dealt.n > 1) dealt.n = 1; // what stands inside of it is the unit
+        if (!asp_chain_spread(s->g, &s->x, dealt, s->sp.heads, chain))
             return confused(s, n, "what it splits has no size");
         a.whole = asp_whole_size(s, gather);
         ASP_TRY(unit_of(s, n, chain, split, &a.split_unit));
@@ -116,13 +119,17 @@ static asp_status state_of_operands(asp_sharder *s, asp_node n, const asp_chain 
     return ASP_OK;
 }
 
-// Shapes written in attributes become local.
-static void set_shape_attr(asp_sharder *s, asp_node n, const asp_type *t)
+// Shapes written in attributes become local.  Where a rank's part is one item, (1 head of 4), a
+// view says where it stands: sizes do not.
+static void set_shape_attr(asp_sharder *s, asp_node n, const asp_type *t, const asp_chain *state)
 {
-    asp_view_attr a = {.shape = {.n = t->rank}};
     asp_op op = asp_node_at(s->g, n)->op;
-    if (op != ASP_OP_view && op != ASP_OP_expand) return;
-    memcpy(a.shape.at, t->dim, t->rank * sizeof t->dim[0]);
+    asp_sizes shape = {.n = t->rank};
+    memcpy(shape.at, t->dim, t->rank * sizeof t->dim[0]);
+    if (op == ASP_OP_expand) asp_graph_set_attr(s->g, n, &(asp_expand_attr){.shape = shape});
+    if (op != ASP_OP_view) return;
+    asp_view_attr a = {.shape = shape};
+    asp_find_single_item(s, asp_node_at(s->g, n)->first, state, &a);
     asp_graph_set_attr(s->g, n, &a);
 }
 
@@ -174,7 +181,7 @@ static asp_status set_results(asp_sharder *s, asp_node n, const asp_chain *state
         asp_val v = asp_node_result(s->g, n, i);
         asp_type t = asp_local_type(s, v, state);
         bool partial = is_partial(s, n, i, state);
-        set_shape_attr(s, n, &t);
+        set_shape_attr(s, n, &t, state);
         asp_graph_set_type(s->g, v, &t);
         s->state[v.i] = state;
         if (!partial) continue;
@@ -192,7 +199,8 @@ static asp_op sequence_op(const asp_sharder *s, asp_node n, uint32_t *out_dim, i
 {
     asp_op op = asp_axes_algorithm(&s->x, n, out_dim, out_rows);
     int64_t tokens;
-    if (op == ASP_NO_OP) return op;
+    // Groups of ranks hold rows in an order of their own: neighbours may have none.
+    if (op == ASP_NO_OP || s->sp.kind == ASP_SP_HYBRID) return ASP_NO_OP;
     asp_size size = asp_whole_size(s, s->x.dims[asp_node_at(s->g, n)->in[0].i][*out_dim]);
     bool known = asp_size_eval(s->g, size, &s->px->options->env, &tokens) == ASP_OK;
     return known && *out_rows > tokens / s->ranks ? ASP_NO_OP : op;
@@ -209,11 +217,71 @@ static bool wants_order(const asp_sharder *s, asp_node n)
     return sequence_op(s, n, &dim, &rows) != ASP_NO_OP;
 }
 
-// One order for the whole program: zig-zag shares causal attention out evenly, where nothing else
-// in the program asks for the order of rows.
+// ---- the order of rows
+// -----------------------------------------------------------------------------
+
+#define MANY_PAIRS (INT64_C(1) << 44) // of one block; sums of many stay in range
+
+typedef ASP_VEC(asp_node) ring_nodes;
+
+static bool alike(const asp_sharder *s, asp_node x, asp_node y)
+{
+    const asp_sdpa_attr *a = asp_node_at(s->g, x)->attr, *b = asp_node_at(s->g, y)->attr;
+    return strcmp(a->mask, b->mask) == 0 && a->causal == b->causal;
+}
+
+// How many nodes are like this one; 0: an earlier one is, and stands for it.
+static int64_t weight_of(const asp_sharder *s, const ring_nodes *nodes, uint32_t i)
+{
+    int64_t n = 0;
+    for (uint32_t j = 0; j < nodes->n; j++) {
+        if (!alike(s, nodes->at[i], nodes->at[j])) continue;
+        if (j < i) return 0;
+        n++;
+    }
+    return n;
+}
+
+// Pairs of all rings of the rank that has most of them, in one order; -1: no sizes yet.
+static int64_t longest_rank(const asp_sharder *s, const ring_nodes *nodes, bool zigzag)
+{
+    int64_t most = 0, sizes[2];
+    int64_t *pairs = ASP_NEW_ARRAY(s->px->scratch, int64_t, s->rings);
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        const asp_node_info *info = asp_node_at(s->g, nodes->at[i]);
+        asp_sdpa_attr a = *(const asp_sdpa_attr *)info->attr;
+        const int64_t weight = weight_of(s, nodes, i);
+        if (weight == 0) continue;
+        for (int j = 0; j < 2; j++) {
+            const asp_size rows = s->x.atoms.at[s->x.dims[info->in[j].i][2].at[0]].size;
+            if (asp_size_eval(s->g, rows, &s->px->options->env, &sizes[j]) < 0) return -1;
+        }
+        a.rings = s->rings;
+        a.zigzag = zigzag;
+        for (int64_t group = 0; group < s->rings; group++)
+            for (a.step = 0; a.step < s->rings; a.step++) {
+                const asp_kcall call =
+                    asp_sdpa_ring_call(&a, sizes, s->ranks, group * (s->ranks / s->rings));
+                pairs[group] += asp_min(asp_sdpa_pairs(&call), MANY_PAIRS) * weight;
+            }
+    }
+    for (int64_t group = 0; group < s->rings; group++) most = asp_max(most, pairs[group]);
+    return most;
+}
+
+// One order for the whole program.  Zig-zag shares causal attention out evenly; under a window the
+// natural order does too, and most of its blocks are empty for all (pass/ring.c leaves them out).
+static bool wants_zigzag(const asp_sharder *s, const ring_nodes *nodes, bool causal)
+{
+    const int64_t natural = longest_rank(s, nodes, false), zigzag = longest_rank(s, nodes, true);
+    if (natural < 0 || zigzag < 0) return causal;
+    return zigzag < natural - natural / 20;
+}
+
 static void choose_order(asp_sharder *s)
 {
-    bool any = false, causal = true, free = true;
+    bool causal = true, free = true;
+    ring_nodes nodes = {0};
     bool *away = ASP_NEW_ARRAY(s->px->scratch, bool, s->g->vals.n); // by value: not at "sequence"
     ASP_FOR_NODES (s->g, n) {
         const asp_node_info *info = asp_node_at(s->g, n);
@@ -222,14 +290,14 @@ static void choose_order(asp_sharder *s)
         for (uint32_t i = 0; i < info->n_in; i++) exchanged |= away[info->in[i].i];
         if (info->op == ASP_OP_all_to_all) exchanged = !exchanged;
         for (uint32_t i = 0; i < info->n_out; i++) away[info->first.i + i] = exchanged;
-        free = free && !wants_order(s, n);
+        free = free && !wants_order(s, n); // something asks for neighbours
         const bool in_groups = s->sp.kind == ASP_SP_HYBRID && info->op == ASP_OP_sdpa && exchanged;
         if (!in_groups && (exchanged || !asp_takes_ring(&s->sp, &s->x, n))) continue;
-        any = true;
+        ASP_PUSH(s->px->scratch, &nodes, n);
         causal = causal && ((const asp_sdpa_attr *)info->attr)->causal;
     }
-    s->zigzag = any && causal && free;
-    s->rings = !any ? 1 : s->sp.kind == ASP_SP_HYBRID ? s->sp.rings : s->ranks;
+    s->rings = !nodes.n ? 1 : s->sp.kind == ASP_SP_HYBRID ? s->sp.rings : s->ranks;
+    s->zigzag = nodes.n && free && wants_zigzag(s, &nodes, causal);
 }
 
 static asp_status run_split(asp_sharder *s, asp_node n, asp_op op, uint32_t dim)

@@ -114,6 +114,23 @@ static bool cut_of_tokens(const asp_sharder *s, asp_val v, asp_cut *out_cut)
     return false;
 }
 
+void asp_find_single_item(const asp_sharder *s, asp_val v, const asp_chain *state,
+                          asp_view_attr *out_attr)
+{
+    for (uint32_t d = 0; d < asp_val_type(s->g, v)->rank; d++) {
+        asp_cut p = no_cut(s, d);
+        asp_size room = asp_size_num(s->g, 1);
+        asp_atoms list = s->x.dims[v.i][d];
+        extend(s, &p, list, state);
+        for (uint32_t i = 0; i < list.n; i++)
+            if (asp_parts_of(s, state, list.at[i]) > 1)
+                room = asp_size_mul(s->g, room, local_atom(s, state, list.at[i]));
+        if (p.parts == 1 || !asp_size_equal(room, asp_size_num(s->g, 1))) continue;
+        out_attr->split = d;
+        out_attr->before = p.outer;
+    }
+}
+
 static asp_size room_of(const asp_sharder *s, const asp_cut *p)
 {
     return asp_size_ceil_div(s->g, p->of, asp_size_num(s->g, p->ranks));
@@ -133,6 +150,18 @@ static bool is_even(const asp_sharder *s, const asp_cut *p)
     int64_t n;
     return asp_size_equal(p->of, p->split) && asp_size_is_num(s->g, p->split, &n) &&
            n % p->ranks == 0;
+}
+
+// A view of a rank's part, which stands in dim d behind `before`.
+static asp_val view_part(asp_sharder *s, asp_val x, const asp_type *t, asp_size part, uint32_t d,
+                         asp_size before)
+{
+    asp_view_attr a = {.shape = {.n = t->rank}, .split = d, .before = before};
+    if (s->b.status < 0 || asp_type_equal(asp_val_type(s->g, x), t) ||
+        !asp_size_equal(part, asp_size_num(s->g, 1)))
+        return asp_build_view(&s->b, x, t);
+    memcpy(a.shape.at, t->dim, t->rank * sizeof t->dim[0]);
+    return ASP_B1(&s->b, view, &a, x);
 }
 
 // x in a shape where what is split, or `local` of it, is a dim of its own; *out_dim is which.
@@ -155,7 +184,7 @@ static asp_status isolate(asp_sharder *s, asp_val x, const asp_cut *p, asp_size 
             cut.dim[cut.rank++] = d == p->dim ? parts[i] : t.dim[d];
         }
     }
-    *out_x = asp_build_view(&s->b, x, &cut);
+    *out_x = view_part(s, x, &cut, local, *out_dim, one);
     return s->b.status;
 }
 
@@ -180,7 +209,7 @@ static asp_status build_slice(asp_sharder *s, asp_val v, asp_cut_slice *e)
     a.dim = dim;
     if (!asp_size_equal(p->of, p->split)) a.of = p->of;
     whole.dim[p->dim] = asp_size_mul(s->g, asp_size_mul(s->g, p->outer, local), p->inner);
-    e->result = asp_build_view(&s->b, ASP_B1(&s->b, shard_slice, &a, x), &whole);
+    e->result = view_part(s, ASP_B1(&s->b, shard_slice, &a, x), &whole, local, p->dim, p->outer);
     return s->b.status;
 }
 
@@ -212,6 +241,7 @@ static int64_t fill_of(const asp_sharder *s, asp_node n, uint32_t i)
     const asp_node_info *info = asp_node_at(s->g, n);
     if (info->op == ASP_OP_cross_entropy && i == 1)
         return ((const asp_loss_attr *)info->attr)->ignore;
+    if (info->op == ASP_OP_nll && i == 1) return ((const asp_nll_attr *)info->attr)->ignore;
     return INT64_MIN;
 }
 
@@ -252,7 +282,7 @@ static asp_status mask_tail(asp_sharder *s, asp_node n, uint32_t i, const asp_cu
     uint32_t dim = 0;
     ASP_TRY(isolate(s, x, p, room_of(s, p), &x, &dim));
     a.dim = dim;
-    x = asp_build_view(&s->b, ASP_B1(&s->b, mask_tail, &a, x), &shape);
+    x = view_part(s, ASP_B1(&s->b, mask_tail, &a, x), &shape, room_of(s, p), p->dim, p->outer);
     ASP_TRY(s->b.status);
     asp_graph_set_input(s->g, n, i, x);
     return ASP_OK;
@@ -263,7 +293,7 @@ static asp_status mask_sum(asp_sharder *s, asp_node n, uint8_t letter, const asp
 {
     const asp_node_axes *a = s->x.node[n.i];
     const asp_node_info *info = asp_node_at(s->g, n);
-    if (info->op == ASP_OP_cross_entropy) return ASP_OK; // by its labels
+    if (info->op == ASP_OP_cross_entropy || info->op == ASP_OP_nll) return ASP_OK; // by labels
     for (uint32_t i = 0; i < info->n_in; i++) {
         asp_val v = info->in[i];
         if (!asp_dtypes[asp_val_type(s->g, v)->dtype].is_float) continue;

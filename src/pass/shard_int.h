@@ -66,6 +66,9 @@ asp_status asp_keep_part(asp_sharder *s, asp_val v, asp_val *out_x);
 asp_status asp_shorten_tokens(asp_sharder *s, asp_val v, uint32_t dim, asp_val x, asp_val *out_x);
 // n's work on the split sequence: the op that stands in its place.
 asp_status asp_run_split(asp_sharder *s, asp_node n, asp_op op, uint32_t dim, asp_val *out_x);
+// The dim of v where a rank has one item of what is split, and what stands before it there, if so.
+void asp_find_single_item(const asp_sharder *s, asp_val v, const asp_chain *state,
+                          asp_view_attr *out_attr);
 // Where a rank's elements of v stand in the unsplit tensor, as dropout wants to know.
 asp_status asp_place_random(asp_sharder *s, asp_node n, const asp_chain *state);
 asp_status asp_place_heads(asp_sharder *s, asp_node n, const asp_chain *state); // and of attention

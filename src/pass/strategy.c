@@ -31,7 +31,10 @@ asp_status asp_strategy_parse(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
     static const struct {
         const char *name;
         asp_sp_kind kind;
-    } table[] = {{"auto", ASP_SP_AUTO}, {"ulysses", ASP_SP_ULYSSES}, {"ring", ASP_SP_RING}};
+    } table[] = {{"auto", ASP_SP_AUTO},
+                 {"mixed", ASP_SP_AUTO},
+                 {"ulysses", ASP_SP_ULYSSES},
+                 {"ring", ASP_SP_RING}};
     if (!sp) sp = "auto";
     for (size_t i = 0; i < ASP_COUNT_OF(table); i++) {
         if (strcmp(table[i].name, sp) != 0) continue;
@@ -40,7 +43,8 @@ asp_status asp_strategy_parse(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
     }
     if (strncmp(sp, "hybrid:", strlen("hybrid:")) == 0) return read_hybrid(cx, sp, ranks, out_sp);
     return asp_fail(cx, ASP_ERR_USAGE,
-                    "--sp '%s' is not known; there are auto, ulysses, ring and hybrid:UxR", sp);
+                    "--sp '%s' is not known; there are auto, ulysses, ring, hybrid:UxR and mixed",
+                    sp);
 }
 
 // Tokens stand in dim 2 of q, k and v alone, and everything else is whole.
@@ -69,12 +73,10 @@ const char *asp_ring_obstacle(const asp_axes *x, asp_node n)
     const asp_sdpa_attr *a = info->attr;
     asp_mask m;
     if (info->op != ASP_OP_sdpa) return "it is not fused attention";
-    if (strcmp(a->empty, "zero") != 0) return "a row without keys is not 0 there";
     ASP_CHECK(asp_mask_read(a->mask, &m));
     const asp_sdpa_parts parts = asp_sdpa_parts_of(a, &m, 3);
-    // Of keys hidden alike with finfo.min a block's sum says no more how many there were.
-    if (parts.bias && asp_val_type(x->g, info->in[parts.bias])->dtype != ASP_BOOL)
-        return "its mask is added to the scores";
+    // The gradient of a bias is of pairs, and no rank has all keys.
+    if (parts.bias && x->needs_grad[info->in[parts.bias].i]) return "its bias is trained";
     if (!has_own_dims(x, info)) return "its tokens do not stand in one dimension of their own";
     return NULL;
 }

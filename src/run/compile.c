@@ -40,7 +40,7 @@ static asp_status check_ranks(asp_ctx *cx, const asp_graph *g, const asp_compile
     return ASP_OK;
 }
 
-asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
+static asp_status compile_as(asp_ctx *cx, const asp_graph *module,
                              const asp_compile_options *options, const asp_pass_trace *trace,
                              asp_graph **out_joint)
 {
@@ -63,6 +63,29 @@ asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
     return ASP_OK;
 }
 
+asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
+                             const asp_compile_options *options, const asp_pass_trace *trace,
+                             asp_graph **out_joint)
+{
+    asp_compile_options o = *options;
+    asp_choice choice = {0};
+    if (options->choice) *options->choice = choice;
+    const bool open = !o.sp || strcmp(o.sp, "auto") == 0;
+    if (!open || o.skip_sp || o.ranks <= 1)
+        return compile_as(cx, module, options, trace, out_joint);
+    asp_graph *joint;
+    ASP_TRY(check_ranks(cx, module, options));
+    ASP_TRY(asp_compile_choose(cx, module, options, &choice, &joint));
+    if (options->choice) *options->choice = choice;
+    if (!trace) {
+        *out_joint = joint;
+        return ASP_OK;
+    }
+    asp_graph_destroy(joint);
+    o.sp = choice.at[choice.chosen].sp; // once more, watched
+    return compile_as(cx, module, &o, trace, out_joint);
+}
+
 asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
                               const asp_compile_options *options, const asp_pass_options *passes,
                               const asp_pass_trace *trace, asp_plan **out_plan)
@@ -71,7 +94,8 @@ asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
                            .threads = options->threads,
                            .backend = options->backend,
                            .optimizer = options->optimizer,
-                           .gemm = options->gemm};
+                           .gemm = options->gemm,
+                           .choice = options->choice};
     asp_graph *g = asp_graph_clone(joint);
     asp_status s = asp_passes_run(cx, g, ASP_PIPELINE_PLAN, passes, trace);
     if (s == ASP_OK) s = asp_plan_create(cx, g, &run, out_plan);

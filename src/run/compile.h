@@ -8,19 +8,30 @@
 typedef struct asp_compile_options {
     int64_t ranks, batch, seq; // P, B, S
     int threads;               // of one rank
-    const char *sp, *ac; // pass/pass.h; sp "none": the graph is split by hand, its ranks are P
+    const char *sp, *ac;       // pass/pass.h; sp "none": the graph is split by hand,
+                         // its ranks are P; "mixed": what the cut of pass place prefers, per op
     const char *recompute, *save; // pass/pass.h
-    int64_t memory;               // of --ac budget: what a rank may take
     asp_comm_backend backend;
     bool optimizer;
     bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare
     const char *gemm; // provider or NULL
+    const char *links;  // cost/cost.h; NULL: those of the machine file
+    int64_t memory;     // what a rank may take, for sp "auto" and ac "budget"; 0: no limit
+    asp_choice *choice; // what sp "auto" weighed, filled by asp_compile_joint and kept by plans
+                        // that are made with it; NULL: nobody asks
 } asp_compile_options;
 
 // module: a single-device program (front/front.h); not changed.  trace may be NULL.  *out_plan is
 // the caller's.
 asp_status asp_compile(asp_ctx *cx, const asp_graph *module, const asp_compile_options *options,
                        const asp_pass_trace *trace, asp_plan **out_plan);
+
+// sp "auto": compiles the program under every strategy that there is for so many ranks, prices the
+// plans (run.h) at the options' sizes, and gives the joint graph of the quickest that fits, the
+// caller's (choose.c).  Fails where none can be compiled.
+asp_status asp_compile_choose(asp_ctx *cx, const asp_graph *module,
+                              const asp_compile_options *options, asp_choice *out_choice,
+                              asp_graph **out_joint);
 
 // The two halves of it, for whoever plans many sizes: everything that does not depend on S, then
 // everything that does.  The joint graph is the caller's and is not changed by asp_compile_plan.

@@ -106,6 +106,8 @@ asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *opt
     plan->options = *options;
     plan->ranks = g->ranks;
     plan->loss = ASP_NOWHERE;
+    if (options->choice) plan->choice = *options->choice;
+    plan->options.choice = NULL;
     for (int i = 0; i < options->env.n; i++)
         plan->options.env.at[i].symbol = asp_copy_str(&plan->arena, options->env.at[i].symbol);
     asp_planner p = {.cx = cx, .g = g, .plan = plan};
@@ -128,6 +130,7 @@ void asp_plan_destroy(asp_plan *p)
 }
 
 const asp_plan_report *asp_plan_get_report(const asp_plan *p) { return &p->report; }
+const asp_choice *asp_plan_get_choice(const asp_plan *p) { return &p->choice; }
 int64_t asp_plan_ranks(const asp_plan *p) { return p->ranks; }
 asp_dtype asp_plan_dtype(const asp_plan *p) { return p->dtype; }
 int asp_plan_n_params(const asp_plan *p) { return (int)p->params.n; }

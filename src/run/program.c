@@ -35,6 +35,7 @@ asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, c
                         .op = op,
                         .loc = asp_copy_str(a, info->loc),
                         .work = ASP_NOWHERE,
+                        .cost = ASP_COST_STREAM,
                         .overwrites = -1});
     ASP_PUSH(&p->scratch, &p->step_work, 0);
     return &p->plan->steps.at[p->plan->steps.n - 1];
@@ -234,6 +235,7 @@ static asp_status add_single(asp_planner *p, asp_node n)
     asp_step *s = asp_planner_add_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
     s->call = call;
     s->flops = asp_flops_call(op, call);
+    s->cost = asp_ops[op].cost;
     s->overwrites = overwrites(op);
     add_operands(p, s, n);
     if (asp_rowdesc_wrap(&p->scratch, op, call, &d)) {
@@ -284,6 +286,17 @@ static void add_gradient_reduction(asp_planner *p)
     }
 }
 
+// What steps read and write, each place as often as it is named.
+static void count_touched(asp_planner *p)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->plan->steps.n; i++) {
+        asp_step *s = &p->plan->steps.at[i];
+        for (int j = 0; j < s->n_places; j++)
+            s->touched_bytes += p->storages.at[p->step_storage.at[at++]].bytes;
+    }
+}
+
 static bool is_step(asp_op op)
 {
     return op != ASP_OP_input && op != ASP_OP_param && !asp_op_has(op, ASP_ALIAS);
@@ -316,6 +329,7 @@ asp_status asp_planner_build_steps(asp_planner *p)
             p->plan->steps.at[i].backward = backward;
     }
     while (p->n_awaited < p->rotations.n) add_await(p);
+    count_touched(p);
     add_gradient_reduction(p);
     return ASP_OK;
 }

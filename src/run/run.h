@@ -4,6 +4,7 @@
 #pragma once
 
 #include "comm/comm.h"
+#include "cost/cost.h"
 #include "ir/ir.h"
 #include "kern/kern.h"
 
@@ -16,6 +17,7 @@ typedef struct asp_run_options {
     asp_comm_backend backend;
     bool optimizer;   // two states per parameter besides parameter and gradient
     const char *gemm; // provider, or NULL: the best there is
+    const struct asp_choice *choice; // kept by the plan; NULL: none
 } asp_run_options;
 
 // ---- the plan
@@ -82,6 +84,33 @@ typedef struct asp_plan_report {
 
 typedef struct asp_plan asp_plan;
 
+// ---- strategies to choose from (choose.c, price.c) ----
+
+// One step of a plan by the models of cost/: the slowest rank's time.
+typedef struct asp_price {
+    double seconds;
+    double exchange_seconds; // of these: copies, messages, and waiting for other ranks
+    int64_t exchanges;       // beside those of gradients, which all strategies have
+    int64_t received_bytes;  // in these, by rank 0
+} asp_price;
+
+#define ASP_CANDIDATE_NAME_BYTES 64
+#define ASP_CANDIDATE_WHY_BYTES 200
+
+typedef struct asp_candidate {
+    char sp[ASP_CANDIDATE_NAME_BYTES]; // as --sp takes it
+    char why[ASP_CANDIDATE_WHY_BYTES]; // why it is none; "": it is one
+    asp_price price;
+    int64_t rank_bytes;
+} asp_candidate;
+
+// What --sp auto weighed for one sequence length.
+#define ASP_MAX_CANDIDATES 24
+typedef struct asp_choice {
+    int n, chosen;
+    asp_candidate at[ASP_MAX_CANDIDATES];
+} asp_choice;
+
 // g: a scheduled joint graph (pass/pass.h), which the plan does not keep; outputs named like
 // parameters are their gradients.  The plan is immutable and owned by the caller.  Fails when a
 // size does not come out (S not divisible, overflow).
@@ -89,6 +118,10 @@ asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *opt
                            asp_plan **out_plan);
 void asp_plan_destroy(asp_plan *p); // NULL is allowed
 const asp_plan_report *asp_plan_get_report(const asp_plan *p);
+// Of the plan, with its ranks on devices that are linked so.  Nothing runs; the same on all ranks.
+asp_price asp_plan_price(const asp_plan *p, const asp_device *d, const asp_links *links);
+// How its strategy was chosen; n = 0: it was given.
+const asp_choice *asp_plan_get_choice(const asp_plan *p);
 int64_t asp_plan_ranks(const asp_plan *p);
 asp_dtype asp_plan_dtype(const asp_plan *p);
 int asp_plan_n_params(const asp_plan *p);

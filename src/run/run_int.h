@@ -32,6 +32,8 @@ typedef struct asp_step {
     int64_t *places; // KERNEL: operands, then results; ROWS: by slot; exchanges: operand, result
     int64_t work, work_bytes;
     double flops;
+    asp_cost_class cost;
+    int64_t touched_bytes; // of its operands and results
 } asp_step;
 
 static inline bool asp_step_is_exchange(const asp_step *s)
@@ -52,6 +54,7 @@ struct asp_plan {
     int64_t arena_offset;   // where the arena starts in the rank's memory
     int64_t loss;           // place of the loss
     asp_plan_report report;
+    asp_choice choice; // n = 0: nothing was chosen
 };
 
 // While the plan is made.  A storage is a piece of memory that several values may share (views).

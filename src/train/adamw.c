@@ -4,10 +4,9 @@
 // order: its bits depend neither on threads nor on ranks.  The update is one pass over memory.
 // Slabs are padded with zeros, which stay zero. SPDX-License-Identifier: Apache-2.0
 #include "kern/optim.h"
-#include "train/train.h"
+#include "train/train_int.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define CHUNK ((int64_t)1 << 16)
 
@@ -74,20 +73,19 @@ static void update_main(void *arg, asp_worker *w)
     }
 }
 
-asp_status asp_adamw_step(asp_ctx *cx, const asp_adamw *a, asp_rank *r, const asp_plan *p,
-                          asp_team *team, int64_t step, double *out_norm)
+int64_t asp_adamw_chunks(const asp_plan *p) { return asp_ceil_div(asp_plan_slab_count(p), CHUNK); }
+
+double asp_adamw_step(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step)
 {
     adamw_job j = {.plan = p,
-                   .r = r,
+                   .r = seat->rank,
+                   .squares = seat->squares,
+                   .n_chunks = asp_adamw_chunks(p),
                    .kernels = asp_optim_choose(asp_isa_best()),
                    .count = asp_plan_slab_count(p)};
-    j.n_chunks = asp_ceil_div(j.count, CHUNK);
-    j.squares = calloc((size_t)j.n_chunks, sizeof *j.squares);
-    if (!j.squares) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for the gradient norm");
-    asp_team_run(team, norm_main, &j);
+    asp_team_run(seat->team, norm_main, &j);
     double sum = 0;
     for (int64_t c = 0; c < j.n_chunks; c++) sum += j.squares[c];
-    free(j.squares);
     double norm = sqrt(sum);
     j.args = (asp_adamw_step_args){.scale = a->clip > 0 && norm > a->clip ? a->clip / norm : 1,
                                    .beta1 = a->beta1,
@@ -96,9 +94,8 @@ asp_status asp_adamw_step(asp_ctx *cx, const asp_adamw *a, asp_rank *r, const as
                                    .correct = 1 / sqrt(1 - pow(a->beta2, (double)step + 1)),
                                    .eps = a->eps,
                                    .decay = a->lr * a->weight_decay};
-    asp_team_run(team, update_main, &j);
-    *out_norm = norm;
-    return ASP_OK;
+    asp_team_run(seat->team, update_main, &j);
+    return norm;
 }
 
 double asp_train_lr(const asp_train_options *o, int64_t step)

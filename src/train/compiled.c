@@ -12,8 +12,8 @@
 // Options of the table that calls of their own stand for.
 static bool has_a_call(const char *name)
 {
-    static const char *const names[] = {"model",  "dtype",   "out",
-                                        "resume", "profile", "trace", "checkpoint-every"};
+    static const char *const names[] = {"model", "dtype",           "out", "resume", "profile",
+                                        "trace", "checkpoint-every"};
     for (size_t i = 0; i < ASP_COUNT_OF(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return false;

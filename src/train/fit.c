@@ -20,6 +20,7 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .ac = o->ac,
                                  .recompute = o->recompute,
                                  .save = o->save,
+                                 .links = o->links,
                                  .memory = o->memory,
                                  .backend = o->comm,
                                  .optimizer = true};
@@ -83,9 +84,10 @@ static asp_status refuse(asp_ctx *cx, const asp_graph *joint, const asp_compile_
 }
 
 static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_train_options *o,
-                             asp_plan **out_plan, int64_t *out_seq)
+                             asp_choice *choice, asp_plan **out_plan, int64_t *out_seq)
 {
     asp_compile_options c = asp_train_compile_options(o, o->seq);
+    c.choice = choice;
     if (o->seq == 0) {
         if (o->memory <= 0)
             return asp_fail(cx, ASP_ERR_USAGE,
@@ -115,28 +117,61 @@ static asp_status check_positions(asp_ctx *cx, const asp_graph *module, const as
     return asp_front_check_positions(cx, module, &env);
 }
 
+// --seq max: the strategy was chosen for some length; at the longest another may be quicker, and
+// all that fit are weighed again.
+static asp_status choose_again(asp_ctx *cx, const asp_graph *module, asp_compile_options *c,
+                               asp_plan **plan)
+{
+    asp_graph *joint;
+    asp_plan *other;
+    if (!c->choice->n) return ASP_OK;
+    ASP_TRY(asp_compile_joint(cx, module, c, NULL, &joint));
+    asp_status s = asp_compile_plan(cx, joint, c, NULL, &other);
+    asp_graph_destroy(joint);
+    if (s < 0) return s;
+    asp_plan_destroy(*plan);
+    *plan = other;
+    return ASP_OK;
+}
+
+static asp_status plan_at(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
+                          asp_plan **out_plan, int64_t *out_seq)
+{
+    asp_compile_options c = asp_train_compile_options(o, o->seq);
+    asp_choice choice = {0};
+    asp_graph *joint;
+    asp_plan *plan;
+    int64_t seq;
+    c.choice = &choice;
+    if (o->seq == 0) {
+        c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
+        c.memory = 0;
+    } else
+        ASP_TRY(check_positions(cx, module, o, o->seq));
+    ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
+    asp_status s = plan_joint(cx, joint, o, &choice, &plan, &seq);
+    asp_graph_destroy(joint);
+    if (s < 0) return s;
+    if (o->seq == 0) {
+        c.seq = seq;
+        c.memory = o->memory;
+        s = check_positions(cx, module, o, seq);
+        if (s == ASP_OK) s = choose_again(cx, module, &c, &plan);
+    }
+    if (s < 0) {
+        asp_plan_destroy(plan);
+        return s;
+    }
+    *out_plan = plan;
+    *out_seq = seq;
+    return ASP_OK;
+}
+
 asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
                           asp_plan **out_plan, int64_t *out_seq, double *out_compile_ms)
 {
     double start = asp_seconds();
-    asp_compile_options c = asp_train_compile_options(o, o->seq);
-    if (c.seq == 0)
-        c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
-    asp_graph *joint;
-    if (o->seq > 0) ASP_TRY(check_positions(cx, module, o, o->seq));
-    ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
-    asp_plan *plan;
-    int64_t seq;
-    asp_status s = plan_joint(cx, joint, o, &plan, &seq);
-    if (s == ASP_OK && o->seq == 0) {
-        s = check_positions(cx, module, o, seq);
-        if (s < 0) asp_plan_destroy(plan);
-    }
-    if (s == ASP_OK) {
-        *out_plan = plan;
-        *out_seq = seq;
-    }
-    asp_graph_destroy(joint);
+    ASP_TRY(plan_at(cx, module, o, out_plan, out_seq));
     *out_compile_ms = (asp_seconds() - start) * 1e3;
-    return s;
+    return ASP_OK;
 }

@@ -39,19 +39,19 @@ static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     return ASP_OK;
 }
 
-static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx,
-                           int64_t step)
+static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ctx *cx, int64_t step)
 {
+    asp_rank *r = seat->rank;
     const asp_train_options *o = l->o;
     asp_adamw a = asp_train_adamw(o, asp_train_lr(o, step));
-    double began = asp_seconds(), loss = (double)NAN, norm;
+    double began = asp_seconds(), loss = (double)NAN;
     int64_t exchanged = asp_train_exchanged(comm);
     ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, step));
     asp_rank_seed(r, (uint64_t)o->seed, (uint64_t)step);
     ASP_TRY(asp_rank_step(r, &loss));
     exchanged = asp_train_exchanged(comm) - exchanged;
     double updates_from = asp_seconds();
-    ASP_TRY(asp_adamw_step(cx, &a, r, l->plan, team, step, &norm));
+    const double norm = asp_adamw_step(&a, seat, l->plan, step);
     asp_rank_trace_phase(r, "optimizer", updates_from);
     ASP_TRY(asp_comm_barrier(comm)); // all memory of the process is in use now
     if (asp_comm_rank(comm) != 0) return ASP_OK;
@@ -85,16 +85,17 @@ static asp_status one_step(loop *l, asp_rank *r, asp_team *team, asp_comm *comm,
     return ASP_OK;
 }
 
-static asp_status steps(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx)
+static asp_status steps(loop *l, const asp_seat *seat, asp_comm *comm, asp_ctx *cx)
 {
+    asp_rank *r = seat->rank;
     const asp_train_options *o = l->o;
     int64_t step;
-    ASP_TRY(start(l, r, team, comm, cx, &step));
+    ASP_TRY(start(l, r, seat->team, comm, cx, &step));
     if (o->out && asp_comm_rank(comm) == 0) // all input was read: what is refused leaves no folder
         ASP_TRY(asp_checkpoint_folder(cx, o->out));
     for (; step < o->steps; step++) {
         if ((o->profile || o->trace) && step == o->steps - 1) ASP_TRY(asp_rank_trace(r));
-        ASP_TRY(one_step(l, r, team, comm, cx, step));
+        ASP_TRY(one_step(l, seat, comm, cx, step));
         bool due = step + 1 == o->steps ||
                    (o->checkpoint_every > 0 && (step + 1) % o->checkpoint_every == 0);
         if (o->out && due && asp_comm_rank(comm) == 0)
@@ -170,7 +171,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     }
     ASP_TRY(asp_comm_barrier(comm)); // nobody allocates before memory was looked at
     ASP_TRY(asp_seat_open(cx, l->plan, comm, l->o->threads, first_cpu, &seat));
-    asp_status s = steps(l, seat.rank, seat.team, comm, cx);
+    asp_status s = steps(l, &seat, comm, cx);
     if (s == ASP_OK && l->o->profile && asp_comm_rank(comm) == 0) print_profile(l, seat.rank, cx);
     if (s == ASP_OK && l->o->trace) s = share_trace(l, seat.rank, comm, cx);
     if (s == ASP_OK) s = asp_comm_barrier(comm); // rank 0 still looks at the process's memory

@@ -45,9 +45,55 @@ static void put_number(FILE *f, const char *key, double v)
         asp_print(f, ", \"%s\": null", key);
 }
 
-static void plan_json(FILE *f, const asp_plan_report *p, int64_t seq, double compile_ms,
+// What --sp auto weighed.  Times are of the models of cost/.
+static void choice_json(FILE *f, const asp_choice *c)
+{
+    if (c->n == 0) return;
+    put_string(f, "strategy", c->at[c->chosen].sp);
+    asp_print(f, ", \"candidates\": [");
+    for (int i = 0; i < c->n; i++) {
+        const asp_candidate *x = &c->at[i];
+        asp_print(f, "%s{\"sp\": \"%s\"", i ? ", " : "", x->sp);
+        if (*x->why)
+            put_string(f, "refused", x->why);
+        else
+            asp_print(f,
+                      ", \"seconds\": %.9g, \"exchange_seconds\": %.9g, \"exchanges\": %lld, "
+                      "\"received_bytes\": %lld, \"rank_bytes\": %lld",
+                      x->price.seconds, x->price.exchange_seconds, (long long)x->price.exchanges,
+                      (long long)x->price.received_bytes, (long long)x->rank_bytes);
+        asp_print(f, "}");
+    }
+    asp_print(f, "]");
+}
+
+static void choice_text(FILE *f, const asp_choice *c, int64_t memory)
+{
+    char a[32], b[32];
+    if (c->n == 0) return;
+    const bool fits = memory <= 0 || c->at[c->chosen].rank_bytes <= memory;
+    asp_print(f, "strategy  %s: %s of what --sp auto weighed\n", c->at[c->chosen].sp,
+              fits ? "the quickest" : "the smallest");
+    asp_print(f, "          %-14s %12s %12s %10s %13s %13s\n", "", "ms a step", "of exchanges",
+              "exchanges", "received", "a rank");
+    for (int i = 0; i < c->n; i++) {
+        const asp_candidate *x = &c->at[i];
+        if (*x->why) {
+            asp_print(f, "          %-14s refused: %s\n", x->sp, x->why);
+            continue;
+        }
+        asp_print(f, "        %c %-14s %12.3f %12.3f %10lld %13s %13s%s\n",
+                  i == c->chosen ? '>' : ' ', x->sp, x->price.seconds * 1e3,
+                  x->price.exchange_seconds * 1e3, (long long)x->price.exchanges,
+                  human(a, x->price.received_bytes), human(b, x->rank_bytes),
+                  memory > 0 && x->rank_bytes > memory ? " too much" : "");
+    }
+}
+
+static void plan_json(FILE *f, const asp_plan *plan, int64_t seq, double compile_ms,
                       int64_t max_seq)
 {
+    const asp_plan_report *p = asp_plan_get_report(plan);
     asp_print(f,
               "{\"record\": \"plan\", \"seq\": %lld, \"predicted_peak_bytes_rank\": %lld, "
               "\"predicted_process_bytes\": %lld",
@@ -65,7 +111,9 @@ static void plan_json(FILE *f, const asp_plan_report *p, int64_t seq, double com
         asp_print(f, "%s{\"op\": \"%s\", \"what\": \"%s\", \"count\": %lld, \"bytes\": %lld}",
                   i ? ", " : "", asp_comm_op_name(p->exchanges[i].op), p->exchanges[i].what,
                   (long long)p->exchanges[i].count, (long long)p->exchanges[i].bytes);
-    asp_print(f, "], \"compile_ms\": %.3f, \"max_seq\": %lld}\n", compile_ms, (long long)max_seq);
+    asp_print(f, "]");
+    choice_json(f, asp_plan_get_choice(plan));
+    asp_print(f, ", \"compile_ms\": %.3f, \"max_seq\": %lld}\n", compile_ms, (long long)max_seq);
     fflush(f);
 }
 
@@ -89,6 +137,7 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
               o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac);
     asp_print(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
               p->n_steps, p->flops / 1e9);
+    choice_text(f, asp_plan_get_choice(plan), o->memory);
     asp_print(f, "memory    %s a rank, %s the process; peak at %s\n", human(a, p->rank_bytes),
               human(b, p->process_bytes), p->peak_at);
     for (int k = 0; k < ASP_MEM_KIND_COUNT; k++)
@@ -115,7 +164,7 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
 void asp_report_plan(const asp_report *r, const asp_plan *p, const asp_train_options *o,
                      int64_t seq, double compile_ms, int64_t max_seq)
 {
-    if (r->json) plan_json(r->json, asp_plan_get_report(p), seq, compile_ms, max_seq);
+    if (r->json) plan_json(r->json, p, seq, compile_ms, max_seq);
     if (r->text) plan_text(r->text, p, o, seq, compile_ms, max_seq);
 }
 

@@ -3,22 +3,28 @@
 // Apache-2.0
 #include "train/train_int.h"
 
+#include <stdlib.h>
+
 asp_status asp_seat_open(asp_ctx *cx, const asp_plan *p, asp_comm *comm, int64_t threads,
                          int first_cpu, asp_seat *out_seat)
 {
     asp_seat s = {0};
     ASP_TRY(asp_team_create(cx, (int)threads, first_cpu, &s.team));
     asp_status status = asp_rank_create(cx, p, comm, s.team, &s.rank);
-    if (status < 0) {
-        asp_team_destroy(s.team);
-        return status;
+    if (status == ASP_OK) {
+        s.squares = calloc((size_t)asp_adamw_chunks(p) + 1, sizeof *s.squares);
+        if (!s.squares) status = asp_fail(cx, ASP_ERR_NOMEM, "no memory for the gradient norm");
     }
-    *out_seat = s;
-    return ASP_OK;
+    if (status < 0)
+        asp_seat_close(&s);
+    else
+        *out_seat = s;
+    return status;
 }
 
 void asp_seat_close(asp_seat *s)
 {
+    free(s->squares);
     asp_rank_destroy(s->rank);
     asp_team_destroy(s->team);
     *s = (asp_seat){0};

@@ -133,12 +133,9 @@ asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, co
 
 // AdamW with decoupled weight decay (Loshchilov & Hutter 2019) on tensors of two or more
 // dimensions, after scaling gradients so that their global norm is at most clip (0: no clipping).
-// step counts from 0.  *out_norm: before clipping.
 typedef struct asp_adamw {
     double lr, beta1, beta2, eps, weight_decay, clip;
 } asp_adamw;
-asp_status asp_adamw_step(asp_ctx *cx, const asp_adamw *a, asp_rank *r, const asp_plan *p,
-                          asp_team *team, int64_t step, double *out_norm);
 // Linear warmup, then cosine to a tenth.
 double asp_train_lr(const asp_train_options *o, int64_t step);
 

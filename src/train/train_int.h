@@ -15,12 +15,16 @@ asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, cons
 typedef struct asp_seat {
     asp_team *team;
     asp_rank *rank;
+    double *squares; // of the gradients, by chunk of the slab; owned
 } asp_seat;
 // first_cpu: as asp_team_create has it.  After a failure there is nothing to close.
 asp_status asp_seat_open(asp_ctx *cx, const asp_plan *p, asp_comm *comm, int64_t threads,
                          int first_cpu, asp_seat *out_seat);
 void asp_seat_close(asp_seat *s);
 asp_adamw asp_train_adamw(const asp_train_options *o, double lr);
+int64_t asp_adamw_chunks(const asp_plan *p); // how many squares
+// An update from the gradients; step counts from 0.  Returns their global norm before clipping.
+double asp_adamw_step(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step);
 int64_t asp_train_exchanged(const asp_comm *comm); // bytes received so far
 
 // ---- compiled.c ----------------------------------------------------------------------------

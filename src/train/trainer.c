@@ -86,10 +86,10 @@ static asp_status do_step(member *m, asp_ctx *cx)
 
 static asp_status do_update(member *m, asp_ctx *cx)
 {
+    (void)cx;
     asp_trainer *t = m->t;
-    double norm;
     asp_adamw a = asp_train_adamw(&t->c->options, t->lr);
-    ASP_TRY(asp_adamw_step(cx, &a, m->seat.rank, t->c->plan, m->seat.team, t->updates, &norm));
+    const double norm = asp_adamw_step(&a, &m->seat, t->c->plan, t->updates);
     if (speaks(m)) t->norm = norm;
     return ASP_OK;
 }

@@ -18,11 +18,13 @@ typedef struct side {
     bool params_equal; // set by rank 0
 } side;
 
-static asp_status take_step(side *d, asp_rank *r, asp_team *team, asp_comm *comm, asp_ctx *cx)
+static asp_status take_step(side *d, const asp_seat *seat, asp_comm *comm, asp_ctx *cx)
 {
+    asp_rank *r = seat->rank;
+    asp_team *team = seat->team;
     const asp_train_options *o = d->o;
     asp_adamw a = asp_train_adamw(o, o->lr);
-    double loss = (double)NAN, norm;
+    double loss = (double)NAN;
     int64_t n = asp_plan_slab_count(d->plan), size = asp_dtypes[asp_plan_dtype(d->plan)].bytes;
     if (d->program->weights)
         ASP_TRY(asp_train_load_weights(cx, r, d->plan, d->program->weights));
@@ -35,7 +37,7 @@ static asp_status take_step(side *d, asp_rank *r, asp_team *team, asp_comm *comm
     for (int64_t i = 0; asp_comm_rank(comm) == 0 && i < n; i++)
         d->gradients[i] = asp_plan_dtype(d->plan) == ASP_F64 ? ((const double *)g)[i]
                                                              : (double)((const float *)g)[i];
-    ASP_TRY(asp_adamw_step(cx, &a, r, d->plan, team, 0, &norm));
+    asp_adamw_step(&a, seat, d->plan, 0);
     uint64_t mine = asp_hash(asp_rank_slab(r, ASP_SLAB_PARAM), (size_t)(n * size), 0),
              all[ASP_VERIFY_MAX_RANKS];
     ASP_TRY(asp_comm_all_gather(comm, team, &mine, sizeof mine, all));
@@ -51,7 +53,7 @@ static asp_status side_main(void *arg, asp_comm *comm, asp_ctx *cx)
     side *d = arg;
     asp_seat seat;
     ASP_TRY(asp_seat_open(cx, d->plan, comm, d->o->threads, -1, &seat));
-    asp_status s = take_step(d, seat.rank, seat.team, comm, cx);
+    asp_status s = take_step(d, &seat, comm, cx);
     asp_seat_close(&seat);
     return s;
 }

@@ -27,11 +27,6 @@ static int table(char *to, size_t room, const char *name, int64_t batch, int hea
                     name, heads, h, name, heads, h, name);
 }
 
-static const char *no_ring(const toy *t)
-{
-    return strstr(t->attention, "%m : f64") ? "its mask is added to the scores" : NULL;
-}
-
 static void body_of(char *to, size_t room, const toy *t, int h)
 {
     size_t n = 0;
@@ -69,7 +64,6 @@ static void check(const toy *t, const double *v, const double *out, const double
     sp_case c = {.body = body,
                  .batch = t->batch,
                  .seq = S,
-                 .no_ring = no_ring(t),
                  .given = {{"q", rows * t->n, zero},
                            {"k", rows * t->k, zero},
                            {"v", rows * t->k, v},
@@ -86,12 +80,7 @@ static void check_random(toy t, const text_value *more)
 {
     char body[8192];
     body_of(body, sizeof body, &t, 8);
-    sp_case c = {.body = body,
-                 .batch = t.batch,
-                 .seq = S,
-                 .seed = 11,
-                 .no_ring = no_ring(&t),
-                 .loss = (double)NAN};
+    sp_case c = {.body = body, .batch = t.batch, .seq = S, .seed = 11, .loss = (double)NAN};
     for (int i = 0; more && more[i].name; i++) c.given[i] = more[i];
     sp_check(&c);
 }

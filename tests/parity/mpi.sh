@@ -1,15 +1,15 @@
 #!/bin/sh
 # Ranks as threads and as MPI processes give the same bits: two runs of three steps leave equal
-# checkpoints.  usage: mpi.sh AUTOSP SOURCE_DIR RANKS
+# checkpoints.  usage: mpi.sh AUTOSP SOURCE_DIR RANKS STRATEGY
 # SPDX-License-Identifier: Apache-2.0
 set -eu
-autosp=$1 source=$2 ranks=$3
+autosp=$1 source=$2 ranks=$3 sp=$4
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-options="--model $source/examples/demo/config.json --data $source/README.md $source/LICENSE --seq 256 --batch 2
-         --ranks $ranks --threads 1 --steps 3 --warmup 2 --ac layer"
+options="--model $source/examples/demo/config.json --data $source/README.md $source/LICENSE --seq 251 --batch 2
+         --ranks $ranks --sp $sp --threads 1 --steps 3 --warmup 2 --ac layer"
 # shellcheck disable=SC2086
 "$autosp" train $options --out "$dir/thread" >"$dir/thread.log"
 # shellcheck disable=SC2086

@@ -235,6 +235,22 @@ static bool local_heads(const fault_site *f)
     return true;
 }
 
+// One head a rank, said to stand in another dim than it does.
+static bool view_of_other_dim(const fault_site *f)
+{
+    asp_node last = {0};
+    ASP_FOR_NODES (f->g, n)
+        if (asp_node_at(f->g, n)->op == ASP_OP_view &&
+            ((const asp_view_attr *)asp_node_at(f->g, n)->attr)->before.i)
+            last = n;
+    if (!last.i) return false;
+    asp_view_attr a = *(const asp_view_attr *)asp_node_at(f->g, last)->attr;
+    a.split = (a.split + 1) % a.shape.n;
+    a.before = asp_size_num(f->g, 1);
+    asp_graph_set_attr(f->g, last, &a);
+    return true;
+}
+
 static const struct {
     const char *name;
     bool (*make)(const fault_site *f);
@@ -255,7 +271,8 @@ static const struct {
               {"a local size as divisor", local_count},
               {"local labels counted", local_labels_counted},
               {"dropout of local indices", local_random},
-              {"attention dropout of local heads", local_heads}};
+              {"attention dropout of local heads", local_heads},
+              {"a view that names another dim", view_of_other_dim}};
 
 typedef struct attempt {
     random_program program;

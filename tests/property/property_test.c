@@ -1,5 +1,6 @@
 // Random programs on several ranks against one device: same loss, same gradients, or a refusal
-// before anything runs.  What fails is shrunk to the fewest blocks and printed as graph text.
+// before anything runs.  What fails is shrunk to the fewest blocks, printed as graph text and
+// written to tests/property/found, from where every later run takes it up.
 //   test_property [PROGRAMS] [FIRST SEED] [print]
 // Prints how many ran, how many were refused and why.  SPDX-License-Identifier: Apache-2.0
 #include "property/support/random_program.h"
@@ -9,32 +10,50 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LOSS_BOUND 1e-11
-#define GRADIENT_BOUND 1e-9
+#define FOUND ASP_SOURCE_DIR "/tests/property/found/"
+#define BOUND 1e-12
+#define SHRUNK 10 // failures that are shrunk
 
 typedef struct setting {
     int64_t ranks, batch, seq;
-    const char *sp, *ac;
+    const char *ac;
     uint64_t seed;
+    char sp[32];
 } setting;
 
 typedef struct counts {
     int ran, refused, failed, void_;
+    double loss, gradient; // the largest differences of those that are equal
     char refusal[64][200];
     int times[64], n_refusals;
 } counts;
 
+// Groups of U ranks for which U R = ranks; 1 and ranks are ulysses and ring by another name.
+static void draw_strategy(setting *s, uint64_t x)
+{
+    static const char *const plain[] = {"ulysses", "ring", "auto"};
+    const uint64_t which = x % 4;
+    if (which < 3) {
+        snprintf(s->sp, sizeof s->sp, "%s", plain[which]);
+        return;
+    }
+    int64_t heads = 1 + (int64_t)(x / 4 % (uint64_t)s->ranks);
+    while (s->ranks % heads) heads--;
+    snprintf(s->sp, sizeof s->sp, "hybrid:%lldx%lld", (long long)heads,
+             (long long)(s->ranks / heads));
+}
+
 static setting draw_setting(uint64_t seed)
 {
-    static const int64_t ranks[] = {2, 3, 4, 5, 6};
-    static const char *const ac[] = {"none", "sac", "layer"}, *const sp[] = {ASP_PROPERTY_SP};
+    static const int64_t ranks[] = {2, 3, 4, 5, 6, 8};
+    static const char *const ac[] = {"none", "sac", "layer"};
     uint64_t x = (seed + 77) * UINT64_C(0x9e3779b97f4a7c15);
     setting s = {.seed = seed};
     s.ranks = ranks[(x >> 20) % ASP_COUNT_OF(ranks)];
     s.batch = 1 + (int64_t)((x >> 26) % 3);
     s.seq = s.ranks + (int64_t)((x >> 32) % 8);
     s.ac = ac[(x >> 40) % ASP_COUNT_OF(ac)];
-    s.sp = sp[(x >> 44) % ASP_COUNT_OF(sp)];
+    draw_strategy(&s, x >> 44);
     return s;
 }
 
@@ -55,7 +74,7 @@ static text_result run(const char *text, const setting *s, int64_t ranks)
 
 typedef enum verdict { RIGHT, REFUSED, VOID, WRONG } verdict;
 
-static verdict judge_text(const char *p, const setting *s, char *why, size_t why_bytes)
+static verdict judge_text(const char *p, const setting *s, counts *c, char *why, size_t why_bytes)
 {
     text_result one = run(p, s, 1), many = {0};
     verdict v = RIGHT;
@@ -70,8 +89,12 @@ static verdict judge_text(const char *p, const setting *s, char *why, size_t why
         double gradients = text_gradient_error(&one, &many);
         if (many.status == ASP_ERR_UNSUPPORTED)
             v = REFUSED;
-        else if (many.status < 0 || !(loss <= LOSS_BOUND) || !(gradients <= GRADIENT_BOUND))
+        else if (many.status < 0 || !(loss <= BOUND) || !(gradients <= BOUND))
             v = WRONG;
+        if (v == RIGHT && c) {
+            c->loss = fmax(c->loss, loss);
+            c->gradient = fmax(c->gradient, gradients);
+        }
         snprintf(why, why_bytes, "%s", many.message);
         if (v == WRONG && many.status >= 0)
             snprintf(why, why_bytes, "loss %.17g, %.17g on one device; gradients differ by %.2e",
@@ -82,50 +105,61 @@ static verdict judge_text(const char *p, const setting *s, char *why, size_t why
     return v;
 }
 
-static verdict judge(const random_program *p, const setting *s, char *why, size_t why_bytes)
+static char *text_of(asp_arena *a, const random_program *p, const setting *s, const char *why)
+{
+    asp_text t;
+    asp_text_init(&t, a);
+    if (why)
+        asp_put(&t, "# seed %llu: ranks %lld, B %lld, S %lld, --sp %s, --ac %s\n# %s\n",
+                (unsigned long long)s->seed, (long long)s->ranks, (long long)s->batch,
+                (long long)s->seq, s->sp, s->ac, why);
+    random_program_text(p, &t);
+    return t.at;
+}
+
+static verdict judge(const random_program *p, const setting *s, counts *c, char *why,
+                     size_t why_bytes)
 {
     asp_ctx cx;
     asp_arena a;
-    asp_text t;
     asp_ctx_init(&cx);
     asp_arena_init(&a, &cx);
-    asp_text_init(&t, &a);
-    random_program_text(p, &t);
-    verdict v = judge_text(t.at, s, why, why_bytes);
+    verdict v = judge_text(text_of(&a, p, s, NULL), s, c, why, why_bytes);
     asp_arena_fini(&a);
     return v;
 }
 
-static void print(const random_program *p, const setting *s, const char *why)
+// To the file too, if one is named.
+static void print(const random_program *p, const setting *s, const char *why, const char *path)
 {
     asp_ctx cx;
     asp_arena a;
-    asp_text t;
     asp_ctx_init(&cx);
     asp_arena_init(&a, &cx);
-    asp_text_init(&t, &a);
-    random_program_text(p, &t);
-    printf("# seed %llu: ranks %lld, B %lld, S %lld, --sp %s, --ac %s\n# %s\n%s",
-           (unsigned long long)s->seed, (long long)s->ranks, (long long)s->batch, (long long)s->seq,
-           s->sp, s->ac, why, t.at);
+    const char *text = text_of(&a, p, s, why);
+    fputs(text, stdout);
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (path && (!f || fputs(text, f) < 0 || fclose(f) != 0)) printf("%s is not written\n", path);
+    if (path) printf("-> %s\n", path);
     fflush(stdout);
     asp_arena_fini(&a);
 }
 
 static void shrink(random_program p, const setting *s)
 {
-    char why[600];
+    char why[600], path[4096];
     for (int i = 0; i < p.n;) {
         random_program less = p;
         memmove(&less.block[i], &less.block[i + 1], (size_t)(p.n - i - 1) * sizeof p.block[0]);
         less.n--;
-        if (judge(&less, s, why, sizeof why) == WRONG)
+        if (judge(&less, s, NULL, why, sizeof why) == WRONG)
             p = less;
         else
             i++;
     }
-    judge(&p, s, why, sizeof why);
-    print(&p, s, why);
+    judge(&p, s, NULL, why, sizeof why);
+    snprintf(path, sizeof path, FOUND "seed-%llu.ir", (unsigned long long)s->seed);
+    print(&p, s, why, path);
 }
 
 // By the message without its numbers.
@@ -148,7 +182,7 @@ static int run_found(void)
 {
     glob_t files;
     int wrong = 0;
-    if (glob(ASP_SOURCE_DIR "/tests/property/found/*.ir", 0, NULL, &files) != 0) return 1;
+    if (glob(FOUND "*.ir", 0, NULL, &files) != 0) return 1;
     for (size_t i = 0; i < files.gl_pathc; i++) {
         char text[32768], sp[32], ac[32], why[600] = "";
         long long seed, ranks, batch, seq;
@@ -158,8 +192,9 @@ static int run_found(void)
         fclose(f);
         bool read = sscanf(text, "# seed %lld: ranks %lld, B %lld, S %lld, --sp %31[^,], --ac %31s",
                            &seed, &ranks, &batch, &seq, sp, ac) == 6;
-        setting s = {ranks, batch, seq, sp, ac, (uint64_t)seed};
-        verdict v = read ? judge_text(strstr(text, "graph "), &s, why, sizeof why) : WRONG;
+        setting s = {ranks, batch, seq, ac, (uint64_t)seed, ""};
+        snprintf(s.sp, sizeof s.sp, "%s", sp);
+        verdict v = read ? judge_text(strstr(text, "graph "), &s, NULL, why, sizeof why) : WRONG;
         if (v != RIGHT) printf("%s: %s\n", files.gl_pathv[i], why);
         wrong += v != RIGHT;
     }
@@ -177,8 +212,8 @@ int main(int argc, char **argv)
         char why[600] = "";
         random_program p = random_program_draw((uint64_t)(first + i));
         setting s = draw_setting((uint64_t)(first + i));
-        if (argc > 3) print(&p, &s, "as drawn");
-        switch (judge(&p, &s, why, sizeof why)) {
+        if (argc > 3) print(&p, &s, "as drawn", NULL);
+        switch (judge(&p, &s, c, why, sizeof why)) {
         case RIGHT: c->ran++; break;
         case VOID: c->void_++; break;
         case REFUSED:
@@ -187,7 +222,7 @@ int main(int argc, char **argv)
             break;
         case WRONG:
             c->failed++;
-            if (c->failed <= 10) shrink(p, &s);
+            if (c->failed <= SHRUNK) shrink(p, &s);
             break;
         }
     }
@@ -195,6 +230,8 @@ int main(int argc, char **argv)
            "wrong\n",
            programs, c->ran, c->refused, 100.0 * c->refused / (double)programs, c->void_,
            c->failed);
+    printf("largest differences: loss %.1e, gradients %.1e (bound %.0e)\n", c->loss, c->gradient,
+           BOUND);
     for (int i = 0; i < c->n_refusals; i++) printf("%5d  %s\n", c->times[i], c->refusal[i]);
     bool good = run_found() == 0 && c->failed == 0 && c->refused * 20 <= programs;
     free(c);

@@ -12,7 +12,8 @@
 // all query heads that read it.
 //
 // A row that sees no key has lse = -infinity and the probabilities of its flat weight
-// (op/attention.h).
+// (op/attention.h).  On a ring that weight is of the keys of all ranks: a block gives its share of
+// what a row gets that sees no key anywhere, and merging leaves it out where another block has one.
 #include "kern/attend.h"
 #include "kern/ref/ref.h"
 #include "kern/sdpa_int.h"
@@ -104,10 +105,11 @@ static double score(const asp_kcall *k, const sizes *z, const query *q, int64_t 
 
 // ---- rows that see nothing ---------------------------------------------------------------------
 
-// Is the key hidden by a large negative bias alone?
-static bool is_flat(const sizes *z, const query *q, int64_t j)
+// Is the key at this place hidden by a large negative bias alone?
+static bool is_flat(const sizes *z, const query *q, int64_t at)
 {
-    return z->a.bias && sees(z, q, j) && bias_of(z, q, j) > -HUGE_VAL;
+    return z->a.bias && asp_attend_sees(&z->a, q->batch, q->q, at) &&
+           asp_attend_bias(&z->a, q->batch, q->head, q->q, at) > -HUGE_VAL;
 }
 
 // The probability of the flat keys of such a row; negative or NaN: of all keys; 0: of none.
@@ -115,11 +117,11 @@ static double flat_weight(const sizes *z, const query *q)
 {
     int64_t n = 0;
     if (q->q < 0) return 0;
-    for (int64_t j = 0; z->a.bias && j < z->n_k; j++) n += is_flat(z, q, j);
+    for (int64_t at = 0; z->a.bias && at < z->a.n_keys; at++) n += is_flat(z, q, at);
     if (n > 0) return 1 / (double)n;
     switch (z->a.empty) {
     case ASP_ATTEND_ZERO: return 0;
-    case ASP_ATTEND_MEAN: return -1 / (double)z->n_k;
+    case ASP_ATTEND_MEAN: return -1 / (double)z->a.n_keys;
     case ASP_ATTEND_NAN: return (double)NAN;
     }
     return 0;
@@ -127,7 +129,9 @@ static double flat_weight(const sizes *z, const query *q)
 
 static double flat_probability(const sizes *z, const query *q, int64_t j, double weight)
 {
-    if (weight > 0) return is_flat(z, q, j) ? weight : 0;
+    const int64_t at = asp_rows_place(&z->k_rows, j);
+    if (at < 0) return 0; // of a tail
+    if (weight > 0) return is_flat(z, q, at) ? weight : 0;
     return weight == 0 ? 0 : -weight;
 }
 

@@ -1,14 +1,7 @@
-// Neighbours: random_program.h (contract).  Each block reads the stream %h<i> and defines %h<i+1>.
-// SPDX-License-Identifier: Apache-2.0
+// Neighbours: random_program.h (contract), random_int.h (pieces), random_attention.c (blocks that
+// are attention).  SPDX-License-Identifier: Apache-2.0
 #include "property/support/random_program.h"
-
-typedef struct gen {
-    asp_text *t;
-    uint64_t state;
-    int i;     // of the block
-    int64_t d; // width of the stream
-    int site;
-} gen;
+#include "property/support/random_int.h"
 
 static uint64_t draw(gen *g)
 {
@@ -19,22 +12,17 @@ static uint64_t draw(gen *g)
     return x ^ x >> 31;
 }
 
-static int pick(gen *g, int n) { return (int)(draw(g) >> 33) % n; }
-static bool coin(gen *g) { return pick(g, 2); }
-
-#define PUT(...) asp_put(g->t, __VA_ARGS__)
-#define I g->i
-#define D ((long long)g->d)
+int pick(gen *g, int n) { return (int)(draw(g) >> 33) % n; }
+bool coin(gen *g) { return pick(g, 2); }
 
 // ---- pieces ------------------------------------------------------------------------------------
 
-static void param_sq(gen *g, const char *name, long long o, long long i)
+void param_sq(gen *g, const char *name, long long o, long long i)
 {
     PUT("  %%%s%d : f64[%lld, %lld] = param {name = \"%s%d\"}\n", name, I, o, i, name, I);
 }
 
-// %n<i> = a norm of %h<i>, or itself.
-static void norm(gen *g)
+void norm(gen *g)
 {
     int kind = pick(g, 3);
     if (kind == 0) PUT("  %%n%d : f64[B, S, %lld] = mul_scalar %%h%d {value = 0.9}\n", I, D, I);
@@ -48,8 +36,7 @@ static void norm(gen *g)
     PUT("  %%n%d : f64[B, S, %lld] = layer_norm %%h%d, %%g%d, %%gb%d\n", I, D, I, I, I);
 }
 
-// %h<i+1> = %h<i> + %r<i>, perhaps through dropout.
-static void residual(gen *g)
+void residual(gen *g)
 {
     const char *r = "r";
     if (pick(g, 4) == 0) {
@@ -88,150 +75,6 @@ static void mlp(gen *g)
     PUT("  %%o%d : f64[%s, %lld] = linear %%%s%d, %%d%d\n", I, shape, D, gated ? "e" : "b", I, I);
     PUT("  %%r%d : f64[B, S, %lld] = view %%o%d {shape = [B, S, %lld]}\n", I, D, I, D);
     residual(g);
-}
-
-typedef struct heads {
-    int n, k, w; // query heads, key/value heads, width
-} heads;
-
-static heads draw_heads(gen *g)
-{
-    static const heads all[] = {{1, 1, 4}, {2, 2, 4}, {2, 1, 4}, {3, 3, 2}, {4, 4, 2},
-                                {4, 2, 2}, {4, 1, 2}, {6, 3, 2}, {6, 2, 2}, {6, 6, 2}};
-    return all[pick(g, 10)];
-}
-
-// %<name><i> : f64[B, n, S, w] of %n<i>.
-static void project_heads(gen *g, const char *name, int n, int w)
-{
-    PUT("  %%%s%d.w : f64[%d, %lld] = param {name = \"%s%d.w\"}\n", name, I, n * w, D, name, I);
-    PUT("  %%%s%d.l : f64[B, S, %d] = linear %%n%d, %%%s%d.w\n", name, I, n * w, I, name, I);
-    PUT("  %%%s%d.v : f64[B, S, %d, %d] = view %%%s%d.l {shape = [B, S, %d, %d]}\n", name, I, n, w,
-        name, I, n, w);
-    PUT("  %%%s%d : f64[B, %d, S, %d] = permute %%%s%d.v {perm = [0, 2, 1, 3]}\n", name, I, n, w,
-        name, I);
-}
-
-// q, k and v of one linear: split, or a view and unbind.
-static void project_packed(gen *g, int n, int w)
-{
-    bool unbind = coin(g);
-    PUT("  %%p%d.w : f64[%d, %lld] = param {name = \"p%d.w\"}\n", I, 3 * n * w, D, I);
-    PUT("  %%p%d : f64[B, S, %d] = linear %%n%d, %%p%d.w\n", I, 3 * n * w, I, I);
-    if (unbind) {
-        PUT("  %%p%d.v : f64[B, S, 3, %d, %d] = view %%p%d {shape = [B, S, 3, %d, %d]}\n", I, n, w,
-            I, n, w);
-        PUT("  %%p%d.p : f64[3, B, %d, S, %d] = permute %%p%d.v {perm = [2, 0, 3, 1, 4]}\n", I, n,
-            w, I);
-        PUT("  %%q%d, %%k%d, %%v%d : f64[B, %d, S, %d], f64[B, %d, S, %d], f64[B, %d, S, %d] = "
-            "unbind %%p%d.p {dim = 0}\n",
-            I, I, I, n, w, n, w, n, w, I);
-        return;
-    }
-    PUT("  %%q%d.s, %%k%d.s, %%v%d.s : f64[B, S, %d], f64[B, S, %d], f64[B, S, %d] = split %%p%d "
-        "{dim = 2, parts = 3}\n",
-        I, I, I, n * w, n * w, n * w, I);
-    for (const char *s = "qkv"; *s; s++) {
-        PUT("  %%%c%d.v : f64[B, S, %d, %d] = view %%%c%d.s {shape = [B, S, %d, %d]}\n", *s, I, n,
-            w, *s, I, n, w);
-        PUT("  %%%c%d : f64[B, %d, S, %d] = permute %%%c%d.v {perm = [0, 2, 1, 3]}\n", *s, I, n, w,
-            *s, I);
-    }
-}
-
-static void project_all(gen *g, heads z)
-{
-    norm(g);
-    if (z.n == z.k && coin(g)) {
-        project_packed(g, z.n, z.w);
-        return;
-    }
-    project_heads(g, "q", z.n, z.w);
-    project_heads(g, "k", z.k, z.w);
-    project_heads(g, "v", z.k, z.w);
-}
-
-// %r<i> of the heads' result %o<i> : f64[B, n, S, w].
-static void output(gen *g, heads z)
-{
-    PUT("  %%o%d.w : f64[%lld, %d] = param {name = \"o%d.w\"}\n", I, D, z.n * z.w, I);
-    PUT("  %%o%d.p : f64[B, S, %d, %d] = permute %%o%d {perm = [0, 2, 1, 3]}\n", I, z.n, z.w, I);
-    PUT("  %%o%d.v : f64[B, S, %d] = view %%o%d.p {shape = [B, S, %d]}\n", I, z.n * z.w, I,
-        z.n * z.w);
-    PUT("  %%r%d : f64[B, S, %lld] = linear %%o%d.v, %%o%d.w\n", I, D, I, I);
-    residual(g);
-}
-
-static void attention(gen *g)
-{
-    heads z = draw_heads(g);
-    project_all(g, z);
-    const char *q = "q", *k = "k";
-    if (coin(g)) {
-        PUT("  %%qr%d : f64[B, %d, S, %d] = rope %%q%d, %%positions {theta = 10}\n", I, z.n, z.w,
-            I);
-        PUT("  %%kr%d : f64[B, %d, S, %d] = rope %%k%d, %%positions {theta = 10}\n", I, z.k, z.w,
-            I);
-        q = "qr", k = "kr";
-    }
-    PUT("  %%o%d, %%lse%d : f64[B, %d, S, %d], f64[B, %d, S] = sdpa %%%s%d, %%%s%d, %%v%d", I, I,
-        z.n, z.w, z.n, q, I, k, I, I);
-    switch (pick(g, 8)) {
-    case 0: PUT(" {scale = 0.6}\n"); break;
-    case 1: PUT(" {scale = 0.6, causal = false}\n"); break;
-    case 2: PUT(" {scale = 0.6, mask = \"q - k <= 2\"}\n"); break;
-    case 3: PUT(", %%segments {scale = 0.6, mask = \"T0[q] == T0[k]\"}\n"); break;
-    case 4: PUT(", %%keep {scale = 0.6, causal = false, mask = \"T0[k] != 0\"}\n"); break;
-    case 5: PUT(" {scale = 0.6, softcap = 2}\n"); break;
-    case 6: PUT(" {scale = 0.6, dropout = 0.2, site = %d}\n", g->site++); break;
-    default: PUT(" {scale = 0.6, causal = false, mask = \"q - k <= 1 & k - q <= 1\"}\n"); break;
-    }
-    output(g, z);
-}
-
-// softmax(scale q k^T + mask) v, written out.
-static void manual(gen *g)
-{
-    heads z = draw_heads(g);
-    z.k = z.n;
-    int mask = pick(g, 3);
-    project_all(g, z);
-    PUT("  %%kt%d : f64[B, %d, %d, S] = permute %%k%d {perm = [0, 1, 3, 2]}\n", I, z.n, z.w, I);
-    PUT("  %%s%d : f64[B, %d, S, S] = matmul %%q%d, %%kt%d\n", I, z.n, I, I);
-    PUT("  %%sc%d : f64[B, %d, S, S] = mul_scalar %%s%d {value = 0.7}\n", I, z.n, I);
-    const char *s = "sc";
-    if (mask == 2 && z.n > 1) { // talking heads
-        PUT("  %%th%d : f64[%d, %d] = param {name = \"th%d\"}\n", I, z.n, z.n, I);
-        PUT("  %%ta%d : f64[B, S, S, %d] = permute %%%s%d {perm = [0, 2, 3, 1]}\n", I, z.n, s, I);
-        PUT("  %%tb%d : f64[B, S, S, %d] = linear %%ta%d, %%th%d\n", I, z.n, I, I);
-        PUT("  %%tc%d : f64[B, %d, S, S] = permute %%tb%d {perm = [0, 3, 1, 2]}\n", I, z.n, I);
-        s = "tc";
-    }
-    if (mask) {
-        PUT("  %%rows%d : i64[S, 1] = view %%positions {shape = [S, 1]}\n", I);
-        PUT("  %%cols%d : i64[1, S] = view %%positions {shape = [1, S]}\n", I);
-        PUT("  %%allow%d : bool[S, S] = le %%cols%d, %%rows%d\n", I, I, I);
-        PUT("  %%zero%d : f64[S, S] = constant\n  %%far%d : f64[S, S] = constant {value = -1e9}\n",
-            I, I);
-        PUT("  %%m%d : f64[S, S] = where %%allow%d, %%zero%d, %%far%d\n", I, I, I, I);
-        PUT("  %%sm%d : f64[B, %d, S, S] = add %%%s%d, %%m%d\n", I, z.n, s, I, I);
-        s = "sm";
-    }
-    PUT("  %%pr%d : f64[B, %d, S, S] = softmax %%%s%d {dim = 3}\n", I, z.n, s, I);
-    PUT("  %%o%d : f64[B, %d, S, %d] = matmul %%pr%d, %%v%d\n", I, z.n, z.w, I, I);
-    output(g, z);
-}
-
-// q (k^T v), no softmax: a sum over all tokens.
-static void linear_attention(gen *g)
-{
-    heads z = draw_heads(g);
-    z.k = z.n;
-    project_all(g, z);
-    PUT("  %%kt%d : f64[B, %d, %d, S] = permute %%k%d {perm = [0, 1, 3, 2]}\n", I, z.n, z.w, I);
-    PUT("  %%kv%d : f64[B, %d, %d, %d] = matmul %%kt%d, %%v%d\n", I, z.n, z.w, z.w, I, I);
-    PUT("  %%o%d : f64[B, %d, S, %d] = matmul %%q%d, %%kv%d\n", I, z.n, z.w, I, I);
-    output(g, z);
 }
 
 static void along(gen *g)
@@ -358,11 +201,13 @@ static void experts(gen *g)
 
 static const struct {
     const char *name;
-    void (*put)(gen *g);
+    block_fn *put;
 } blocks[] = {{"mlp", mlp},
               {"attention", attention},
               {"manual", manual},
               {"linear_attention", linear_attention},
+              {"folded_heads", folded_heads},
+              {"cross_attention", cross_attention},
               {"along", along},
               {"pooled", pooled},
               {"batch_norm", batch_norm},
@@ -377,6 +222,31 @@ static void loss_shifted(gen *g)
     const char *reduction = coin(g) ? "mean" : "sum";
     PUT("  %%next : i64[B, S] = shift %%labels {by = %d}\n", 1 + pick(g, 2));
     PUT("  %%loss : f64[] = cross_entropy %%logits, %%next {reduction = \"%s\"}\n", reduction);
+}
+
+// Smoothing, soft cap and z-loss as attributes.
+static void loss_forms(gen *g)
+{
+    static const char *const attrs[] = {"smoothing = 0.1", "softcap = 3", "zloss = 0.01",
+                                        "smoothing = 0.1, softcap = 3, zloss = 0.01"};
+    PUT("  %%next : i64[B, S] = shift %%labels\n");
+    PUT("  %%loss : f64[] = cross_entropy %%logits, %%next {%s}\n", attrs[pick(g, 4)]);
+}
+
+// Summed over chunks of the sequence, as a chunked head does.
+static void loss_chunks(gen *g)
+{
+    static const char *const end[] = {"0", "1", "S"}, *const n[] = {"1", "S - 1"};
+    PUT("  %%next : i64[B, S] = shift %%labels\n");
+    for (int i = 0; i < 2; i++) {
+        PUT("  %%cut%d : f64[B, %s, 19] = slice %%logits {dim = 1, start = %s, end = %s}\n", i,
+            n[i], end[i], end[i + 1]);
+        PUT("  %%key%d : i64[B, %s] = slice %%next {dim = 1, start = %s, end = %s}\n", i, n[i],
+            end[i], end[i + 1]);
+        PUT("  %%sum%d : f64[] = cross_entropy %%cut%d, %%key%d {reduction = \"sum\"}\n", i, i, i);
+    }
+    PUT("  %%both : f64[] = add %%sum0, %%sum1\n  %%count : i64[] = count_valid %%next\n");
+    PUT("  %%cf : f64[] = cast %%count {to = f64}\n  %%loss : f64[] = div %%both, %%cf\n");
 }
 
 static void loss_direct(gen *g)
@@ -416,8 +286,8 @@ static void loss_last_token(gen *g)
     PUT("  %%loss : f64[] = mean %%lp {dims = [0, 1]}\n");
 }
 
-static void (*const losses[])(gen *g) = {loss_shifted, loss_direct,  loss_sliced,
-                                         loss_z,       loss_squares, loss_last_token};
+static block_fn *const losses[] = {loss_shifted, loss_direct,     loss_sliced, loss_z,
+                                   loss_squares, loss_last_token, loss_forms,  loss_chunks};
 
 // ---- the program -------------------------------------------------------------------------------
 

@@ -273,7 +273,7 @@ static void no_change_of_labels_is_cheaper(void **state)
 static void odd_graphs_are_split_and_proved(void **state)
 {
     (void)state;
-    static const int exchanges[] = {2, 3, 3, 5};
+    static const int exchanges[] = {2, 3, 3, 4};
     for (size_t i = 0; i < ASP_COUNT_OF(bodies); i++) {
         asp_graph *g = parse(asp_printf(&arena, "graph g {\n%s}\n", bodies[i]));
         cx.verify_each_pass = true;

@@ -125,6 +125,33 @@ static void bytes_meet_the_formula(void **state)
     }
 }
 
+// Rows of one sequence in natural order: a window of W keys reaches into ceil((W - 1) / s) parts
+// before a rank's own, and the other blocks are neither computed nor sent.
+static void windows_leave_blocks_out(void **state)
+{
+    (void)state;
+    static const char *const ring[] = {"ring"};
+    static const struct {
+        int64_t ranks, seq, window, steps;
+    } cases[] = {{4, 64, 1, 1}, {4, 128, 9, 2}, {16, 512, 34, 3}, {8, 64, 5, 2}, {3, 50, 200, 3}};
+    for (size_t i = 0; i < ASP_COUNT_OF(cases); i++) {
+        tiny t = on_ring(i % 2 ? ASP_F64 : ASP_F32);
+        t.hidden = 64;
+        t.ranks = cases[i].ranks;
+        t.seq = cases[i].seq;
+        t.window = cases[i].window;
+        t.quick = i > 0;
+        compare(&t, ring, 1, t.dtype == ASP_F64 ? 1e-12 : 1e-6, t.dtype == ASP_F64 ? 1e-12 : 1e-5);
+        tiny_result r = tiny_run(&t, -1, 0);
+        const int64_t room = (t.seq + t.ranks - 1) / t.ranks, steps = cases[i].steps;
+        const int64_t bytes = asp_dtypes[t.dtype].bytes * t.kv_heads * t.hidden / t.heads;
+        assert_int_equal(r.counted.calls[ASP_COMM_rotate], t.layers * 6 * (steps - 1));
+        assert_int_equal(r.counted.bytes[ASP_COMM_rotate],
+                         t.layers * 6 * (steps - 1) * t.batch * room * bytes);
+        tiny_free(&r);
+    }
+}
+
 static void same_bits(const tiny *a, const tiny *b)
 {
     tiny_result x = tiny_run(a, -1, 0), y = tiny_run(b, -1, 0);
@@ -157,8 +184,11 @@ static void nothing_else_changes_a_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_agree_with_one_device),   cmocka_unit_test(rings_agree_in_f32),
-        cmocka_unit_test(hybrids_agree_with_one_device), cmocka_unit_test(bytes_meet_the_formula),
+        cmocka_unit_test(rings_agree_with_one_device),
+        cmocka_unit_test(rings_agree_in_f32),
+        cmocka_unit_test(hybrids_agree_with_one_device),
+        cmocka_unit_test(bytes_meet_the_formula),
+        cmocka_unit_test(windows_leave_blocks_out),
         cmocka_unit_test(nothing_else_changes_a_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

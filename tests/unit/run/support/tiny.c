@@ -146,7 +146,9 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                        .rope_theta = 100,
                        .norm_eps = 1e-5,
                        .initializer_range = 0.02,
+                       .window = t->window,
                        .tied = t->tied};
+    if (t->window) memset(c.windowed, 0xff, sizeof c.windowed);
     asp_compile_options o = {.ranks = t->ranks,
                              .batch = t->batch,
                              .seq = t->seq,

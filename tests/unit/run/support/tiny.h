@@ -21,6 +21,7 @@ typedef struct tiny {
     bool unfused;       // every op runs alone
     bool quick;         // the graph is not verified after each pass
     int steps;          // how often it runs, over the same memory
+    int64_t window;     // keys that a query sees; 0: all before it
     const char *labels; // "all", "uneven", "empty-shard", "none": which targets count
 } tiny;
 

@@ -1,7 +1,7 @@
 // A node as the call that will run it, for prices alone: no kernel is chosen, nothing is allocated
-// beyond the scratch arena.  Neighbours: price.h (contract), run/program.c (the real calls).
+// beyond the scratch arena.  Neighbours: nodeprice.h (contract), run/program.c (the real calls).
 // SPDX-License-Identifier: Apache-2.0
-#include "pass/price.h"
+#include "pass/nodeprice.h"
 
 asp_device asp_price_device(const asp_pass *px)
 {
