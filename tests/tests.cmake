@@ -34,6 +34,15 @@ if(TARGET autosp AND MPI_C_FOUND)
   endforeach()
 endif()
 
+# The compiler's programs against those written by hand.
+if(CMOCKA AND BUILD_TESTING)
+  add_executable(test_baselines tests/parity/baselines_test.c bench/baselines/llama.c)
+  target_include_directories(test_baselines PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(test_baselines PRIVATE ${below} ${CMOCKA} asp_flags)
+  add_test(NAME parity.baselines COMMAND test_baselines)
+  set_tests_properties(parity.baselines PROPERTIES TIMEOUT 300)
+endif()
+
 # Every model of tests/models on P ranks against one: tests/models/<x>/config.json or <x>.ir -> models.<x>.<P>.
 if(TARGET autosp)
   file(GLOB models CONFIGURE_DEPENDS tests/models/*/config.json tests/models/*.ir)
