@@ -32,7 +32,7 @@ typedef struct asp_links {
 } asp_links;
 
 asp_status asp_links_parse(asp_ctx *cx, const char *text, asp_links *out_links); // "": none
-const asp_link *asp_links_find(const asp_links *links, int64_t a, int64_t b);     // NULL: none
+const asp_link *asp_links_find(const asp_links *links, int64_t a, int64_t b);    // NULL: none
 
 // ---- machines ------------------------------------------------------------------------------
 
