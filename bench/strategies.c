@@ -41,7 +41,7 @@ static asp_compiled *compiled(const point *p, const char *sp)
                               .vocab = VOCAB,
                               .window = p->window};
     char options[160];
-    asp_compiled *c;
+    asp_compiled *c = NULL;
     asp_model *m = baseline_llama(cx, &s, BASELINE_SINGLE, p->ranks);
     snprintf(options, sizeof options, "seq = %d, ranks = %d, threads = 1, sp = %s", p->seq,
              p->ranks, sp);
