@@ -180,7 +180,7 @@ GRAPH(moe_inductor, "moe.inductor", layer_as_expected)
 // its budgets.
 static void check_sizes(const char *folder)
 {
-    static const char *const models[] = {"minillama", "llama", "qwen3", "gemma2", "gpt2"};
+    static const char *const models[] = {"minillama", "llama", "qwen3", "gemma2", "gpt2", "moe"};
     static const char *const decompositions[] = {"none", "inductor"};
     for (size_t i = 0; i < ASP_COUNT_OF(models); i++)
         for (size_t k = 0; k < ASP_COUNT_OF(decompositions); k++) {
