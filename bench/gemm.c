@@ -190,7 +190,7 @@ int main(int argc, char **argv)
     const bool big = argc > 3 && !strcmp(argv[3], "large");
     const shape *shapes = big ? large : of_30m;
     const size_t n = big ? ASP_COUNT_OF(large) : ASP_COUNT_OF(of_30m);
-    double logs = 0, worst = INFINITY;
+    double logs = 0, worst = HUGE_VAL;
     asp_ctx_init(&cx);
     if (asp_team_create(&cx, threads, 0, &team) < 0) {
         fprintf(stderr, "%s\n", cx.message);

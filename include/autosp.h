@@ -2,6 +2,7 @@
 //
 //   model      a training program for one device: a graph built here, read from text or a file
 //   compiled   the same for P ranks at given sizes: memory and exchanges are exact, nothing has run
+//   recompute  what to keep for a backward pass and what to compute again, on a plain description
 //   trainer    ranks (threads of this process) with their memory: steps, gradients, checkpoints
 //
 // Functions that can fail return an asp_status; the message of the last failure stands in the
@@ -156,6 +157,33 @@ typedef struct asp_tensor_info {
 } asp_tensor_info;
 ASP_API bool asp_compiled_param(const asp_compiled *c, size_t i, asp_tensor_info *out_info);
 ASP_API bool asp_compiled_input(const asp_compiled *c, size_t i, asp_tensor_info *out_info);
+
+// ---- recomputation
+// -----------------------------------------------------------------------------
+
+// What to keep of a joint forward + backward program and what to compute again, on a plain
+// description: docs/memory.md has its JSON form.  No graph, no model.
+typedef struct asp_recompute asp_recompute;
+
+// file: a name for messages.
+ASP_API ASP_MUST_USE asp_status asp_recompute_parse(asp_ctx *cx, const char *file, const char *text,
+                                                    size_t bytes, asp_recompute **out_recompute);
+ASP_API void asp_recompute_destroy(asp_recompute *r);
+// policy: "none", "default", "sac", "layer", "budget" (bytes: the most that the peak may be), "cut"
+// (the prices of the description) or NULL: what the description asks for.  Can be asked again.
+ASP_API ASP_MUST_USE asp_status asp_recompute_choose(asp_recompute *r, const char *policy,
+                                                     int64_t bytes);
+// Of the last choice: the i-th value that is kept, in the order of the description; the i-th that
+// is computed again, in the order in which that happens.  NULL behind the last.
+ASP_API const char *asp_recompute_kept(const asp_recompute *r, size_t i);
+ASP_API const char *asp_recompute_again(const asp_recompute *r, size_t i);
+// Of the last choice: "peak", "forward_peak", "backward_peak", "kept" (bytes), "ps" (time of what
+// is computed again), "cut" (value of the minimum cut, 0 where there was none), "hash" (of what is
+// kept: equal on ranks that decide alike); -1 where there is no such number.
+ASP_API int64_t asp_recompute_number(const asp_recompute *r, const char *name);
+// The last choice for people, and as one JSON record.
+ASP_API const char *asp_recompute_text(const asp_recompute *r);
+ASP_API const char *asp_recompute_json(const asp_recompute *r);
 
 // ---- training
 // ----------------------------------------------------------------------------------

@@ -118,3 +118,9 @@ if(CMOCKA AND BUILD_TESTING)
     set_tests_properties(case.${short} PROPERTIES TIMEOUT 900)
   endforeach()
 endif()
+
+# The bench of recomputation takes its programs from the tests.
+if(TARGET bench_remat)
+  target_sources(bench_remat PRIVATE tests/unit/flow/support/llama_program.c)
+  target_include_directories(bench_remat PRIVATE tests)
+endif()

@@ -11,6 +11,7 @@ static const struct {
     {"verify", asp_command_verify, "one step on 1 rank and on P: loss, gradients, parameters"},
     {"plan", asp_command_plan, "memory, exchanges, time of a program, without running it"},
     {"opt", asp_command_opt, "run passes on graph text"},
+    {"remat", asp_command_remat, "what to keep of a program described in JSON"},
     {"bench", asp_command_bench, "measure this machine and write its file"},
     {"docs", asp_command_docs, "print the generated tables of the documentation"},
 };

@@ -42,6 +42,9 @@ static asp_status run_passes(asp_arena *a, const asp_options *o, const char *fil
         .ranks = o->train.ranks,
         .sp = o->train.sp,
         .ac = o->train.ac,
+        .recompute = o->train.recompute,
+        .save = o->train.save,
+        .budget = o->train.memory,
         .dtype = o->train.dtype,
         .env = {.at = {{"S", o->train.seq}, {"B", o->train.batch}}, .n = 2}};
     asp_pass_trace trace = {.print_after = o->print_after, .text = &out};

@@ -2,7 +2,8 @@
 // of ir/op.def as functions of plain numbers.  Nothing is measured here; `autosp bench` measures
 // and writes the machine file.
 // Neighbours: kern/kern.h (instruction sets), machine.def (the built-in table), machine.c (the
-// file), time.c (estimates); pass/ and run/ ask.  SPDX-License-Identifier: Apache-2.0
+// file), time.c (estimates), call.c (of an op's call); pass/ and run/ ask. SPDX-License-Identifier:
+// Apache-2.0
 #pragma once
 
 #include "base/base.h"
@@ -31,7 +32,7 @@ typedef struct asp_links {
 } asp_links;
 
 asp_status asp_links_parse(asp_ctx *cx, const char *text, asp_links *out_links); // "": none
-const asp_link *asp_links_find(const asp_links *links, int64_t a, int64_t b);     // NULL: none
+const asp_link *asp_links_find(const asp_links *links, int64_t a, int64_t b);    // NULL: none
 
 // ---- machines ------------------------------------------------------------------------------
 
@@ -88,6 +89,11 @@ double asp_flops_gemm(int64_t m, int64_t n, int64_t k);
 double asp_flops_sdpa(int64_t heads, int64_t q, int64_t k, int64_t d, int64_t e, bool causal);
 double asp_flops_sdpa_grad(int64_t heads, int64_t q, int64_t k, int64_t d, int64_t e, bool causal);
 
+// Of one call of an op whose shapes and attributes stand; 0 where moving bytes is all there is.
+double asp_flops_call(asp_op op, const asp_kcall *k);
+// Of attention, by the rank of the call; cost: SDPA or SDPA_GRAD.
+double asp_flops_attention(asp_cost_class cost, const asp_kcall *k);
+
 // ---- times, in seconds ---------------------------------------------------------------------
 
 // STREAM: bytes read and written.
@@ -98,6 +104,9 @@ double asp_time_gemm(const asp_device *d, int64_t m, int64_t n, int64_t k, int64
 double asp_time_attention(const asp_device *d, double flops, int64_t bytes);
 // LINK: bytes received (asp_comm_bytes); an exchange of nothing costs its latency.
 double asp_time_link(const asp_device *d, int64_t bytes);
+
+// One call of any op, by its class.  Views take none.
+double asp_time_call(const asp_device *d, asp_op op, const asp_kcall *k);
 
 // As a price for the cuts: whole nanoseconds, at least 0, at most INT64_MAX / 4096.
 int64_t asp_price_ns(double seconds);

@@ -12,10 +12,10 @@ typedef asp_status policy_fn(asp_ctx *cx, asp_arena *a, const remat_graph *g,
 
 // ---- minimum cuts --------------------------------------------------------------------------
 
-static asp_status choose_by_rules(asp_ctx *cx, asp_arena *a, const remat_graph *g, bool sac,
-                                  asp_remat_choice *out_choice)
+asp_status remat_choose_by_rules(asp_ctx *cx, asp_arena *a, const remat_graph *g,
+                                 const remat_bans_of *rules, asp_remat_choice *out_choice)
 {
-    const bool *banned = remat_bans(a, g, sac);
+    const bool *banned = remat_bans(a, g, rules);
     int64_t *keep = ASP_NEW_ARRAY(a, int64_t, g->n), *redo = ASP_NEW_ARRAY(a, int64_t, g->n);
     for (uint32_t i = 0; i < g->n; i++) {
         keep[i] = g->nodes[i].backward ? 0 : remat_weight(g, i);
@@ -27,13 +27,13 @@ static asp_status choose_by_rules(asp_ctx *cx, asp_arena *a, const remat_graph *
 static asp_status choose_default(asp_ctx *cx, asp_arena *a, const remat_graph *g,
                                  asp_remat_choice *out_choice)
 {
-    return choose_by_rules(cx, a, g, false, out_choice);
+    return remat_choose_by_rules(cx, a, g, &(remat_bans_of){0}, out_choice);
 }
 
 static asp_status choose_sac(asp_ctx *cx, asp_arena *a, const remat_graph *g,
                              asp_remat_choice *out_choice)
 {
-    return choose_by_rules(cx, a, g, true, out_choice);
+    return remat_choose_by_rules(cx, a, g, &(remat_bans_of){.sac = true}, out_choice);
 }
 
 // Prices by value become prices by node; an op with several results has one price, and it cannot be
@@ -97,28 +97,6 @@ static asp_status choose_all(asp_ctx *cx, asp_arena *a, const remat_graph *g,
 
 // ---- layer ---------------------------------------------------------------------------------
 
-// Values that depend on a trained parameter; the others (positions, masks) belong to no block.
-// A parameter's own views do not count: their storage is the parameter's.
-static bool *find_activations(asp_arena *a, const remat_graph *g)
-{
-    const asp_remat_program *p = g->program;
-    bool *active = ASP_NEW_ARRAY(a, bool, g->n), *trained = ASP_NEW_ARRAY(a, bool, g->n);
-    for (uint32_t i = 0; i < g->n; i++) {
-        const remat_node *n = &g->nodes[i];
-        bool trains = false, acts = false;
-        if (n->is_input) trained[i] = n->flags & ASP_REMAT_TRAINED;
-        for (uint32_t r = 0; r < n->n_reads; r++) {
-            trains |= trained[g->reads[n->first_read + r]];
-            acts |= active[g->reads[n->first_read + r]];
-        }
-        if (n->is_input || n->backward) continue;
-        bool of_input = n->value != NONE && p->values[n->value].root < p->n_inputs;
-        active[i] = acts || (trains && !of_input);
-        trained[i] = trains && of_input;
-    }
-    return active;
-}
-
 static int32_t block_of(const remat_graph *g, const remat_node *n)
 {
     return n->op == NONE ? -1 : g->program->ops[n->op].block;
@@ -156,7 +134,7 @@ static asp_status choose_layer(asp_ctx *cx, asp_arena *a, const remat_graph *g,
     asp_remat_choice by_default;
     ASP_TRY(choose_default(cx, a, g, &by_default));
     bool *saved = ASP_NEW_ARRAY(a, bool, g->program->n_values);
-    const bool *active = find_activations(a, g);
+    const bool *active = remat_find_activations(a, g);
     for (uint32_t i = 0; i < by_default.n_saved; i++) {
         uint32_t v = by_default.saved[i], node = g->node_of_value[v];
         saved[v] = !active[node] || block_of(g, &g->nodes[node]) < 0;

@@ -49,13 +49,16 @@ typedef struct asp_remat_value {
 
 typedef struct asp_remat_op {
     asp_remat_class kind;
-    bool backward; // depends on a tangent (or on the loss's seed)
-    bool fusible;  // joins neighbours in one pass over memory, and is cheap enough to repeat
-    bool absorbs;  // is not fusible itself but reads fused producers without their being written
-    int32_t block; // number of the layer; -1: before, after, or in no layer
+    bool backward;  // depends on a tangent (or on the loss's seed)
+    bool fusible;   // joins neighbours in one pass over memory, and is cheap enough to repeat
+    bool absorbs;   // is not fusible itself but reads fused producers without their being written
+    bool intensive; // PyTorch calls it compute-intensive (asp_remat_fraction alone reads it)
+    int32_t block;  // number of the layer; -1: before, after, or in no layer
     uint32_t first_read, n_reads;     // in reads[]
+    uint32_t n_named;                 // the last of them: PyTorch's rule for reductions skips these
     uint32_t first_result, n_results; // in values[]
     int64_t time_ps;                  // of running it once
+    int64_t flops;                    // that PyTorch's counter has a formula for; 0: none
 } asp_remat_op;
 
 // Values 0 .. n_inputs-1 are inputs; the rest are the ops' results in the order of ops, without
@@ -91,11 +94,26 @@ typedef struct asp_remat_choice {
 asp_status asp_remat_choose(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
                             asp_remat_policy policy, asp_remat_choice *out_choice);
 
+// PyTorch's memory budget, 0 <= fraction <= 1 of what `default` saves beyond the inputs: 1 is
+// `default`, 0 saves the inputs alone.  Between them a knapsack over banned values by bytes and
+// FLOPs says which bans fall; it knows neither time nor the peak, and like PyTorch's it may let a
+// random op be repeated, which asp_remat_emit then refuses.
+asp_status asp_remat_fraction(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
+                              double fraction, asp_remat_choice *out_choice);
+
 // The bare cut: keep[v] is the price of saving v, redo[v] of computing it again (both >= 0;
 // ASP_FLOW_INF: impossible).  An op with several results is repeated as a whole: redo of its first
 // result counts once, of the others not at all.  Among equal sets the one nearest the backward.
 asp_status asp_remat_cut(asp_ctx *cx, asp_arena *a, const asp_remat_program *p, const int64_t *keep,
                          const int64_t *redo, asp_remat_choice *out_choice);
+
+// Of what is kept: equal on ranks that decide alike.
+uint64_t asp_remat_hash(const uint32_t *saved, uint32_t n_saved);
+
+// One program for ranks whose sizes differ: of each value and op the largest bytes and time, so
+// that all of them, given the same list, decide alike.  The programs must be equal otherwise.
+asp_status asp_remat_join(asp_ctx *cx, asp_arena *a, const asp_remat_program *const *programs,
+                          uint32_t n, asp_remat_program *out_program);
 
 // ---- the new program -----------------------------------------------------------------------
 
@@ -134,3 +152,30 @@ typedef struct asp_remat_cost {
 void asp_remat_simulate(asp_arena *a, const asp_remat_program *p, const uint32_t *saved,
                         uint32_t n_saved, const asp_remat_schedule *s, uint32_t options,
                         asp_remat_cost *out_cost);
+
+// ---- under a budget ------------------------------------------------------------------------
+
+typedef struct asp_remat_candidate {
+    const uint32_t *saved; // ascending
+    uint32_t n_saved;
+    asp_remat_cost cost;
+    const char
+        *from; // "none", "default", "sac", "layer": that policy; "exact", "chain": the search
+} asp_remat_candidate;
+
+// Choices that no other beats in time and peak, the fastest first: peaks fall, times rise.
+typedef struct asp_remat_frontier {
+    const asp_remat_candidate *at;
+    uint32_t n;
+    uint32_t n_tried, n_segments;
+    bool exact; // every choice was considered
+} asp_remat_frontier;
+
+// options: ASP_REMAT_FUSED, ASP_REMAT_KEEP_OUTPUTS.  The fixed policies are among what is tried.
+asp_status asp_remat_frontier_find(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
+                                   uint32_t options, asp_remat_frontier *out_frontier);
+// The fastest whose peak is at most `bytes`, or NULL.
+const asp_remat_candidate *asp_remat_frontier_best(const asp_remat_frontier *f, int64_t bytes);
+// The same in one call; ASP_ERR_LIMIT with the smallest peak there is when none fits.
+asp_status asp_remat_budget(asp_ctx *cx, asp_arena *a, const asp_remat_program *p, uint32_t options,
+                            int64_t bytes, asp_remat_candidate *out_candidate);

@@ -7,11 +7,11 @@
 //
 // O(ops + reads).  Neighbours: remat.h (contract), remat_simulate.c (bytes of the result).
 // SPDX-License-Identifier: Apache-2.0
-#include "flow/remat.h"
+#include "flow/remat_int.h"
 
 #include <stdlib.h>
 
-typedef struct emitter {
+typedef struct remat_emitter {
     const asp_remat_program *p;
     uint32_t *producer; // by value; ASP_REMAT_NONE: an input
     bool *saved;        // by value; inputs count as saved
@@ -23,9 +23,9 @@ typedef struct emitter {
     uint32_t n_steps;
 } emitter;
 
-static emitter make(asp_arena *a, const asp_remat_program *p)
+remat_emitter *remat_emitter_create(asp_arena *a, const asp_remat_program *p)
 {
-    emitter e = {.p = p};
+    emitter *made = ASP_NEW(a, emitter), e = {.p = p};
     e.producer = ASP_NEW_ARRAY(a, uint32_t, p->n_values);
     e.saved = ASP_NEW_ARRAY(a, bool, p->n_values);
     e.forward = ASP_NEW_ARRAY(a, bool, p->n_ops);
@@ -34,14 +34,23 @@ static emitter make(asp_arena *a, const asp_remat_program *p)
     e.stack = ASP_NEW_ARRAY(a, uint32_t, p->n_ops);
     e.missing = ASP_NEW_ARRAY(a, uint32_t, p->n_ops);
     e.steps = ASP_NEW_ARRAY(a, asp_remat_step, 2 * (size_t)p->n_ops);
-    for (uint32_t v = 0; v < p->n_inputs; v++) {
-        e.producer[v] = ASP_REMAT_NONE;
-        e.saved[v] = true;
-    }
+    for (uint32_t v = 0; v < p->n_inputs; v++) e.producer[v] = ASP_REMAT_NONE;
     for (uint32_t i = 0; i < p->n_ops; i++)
         for (uint32_t r = 0; r < p->ops[i].n_results; r++)
             e.producer[p->ops[i].first_result + r] = i;
-    return e;
+    *made = e;
+    return made;
+}
+
+static void clear(emitter *e)
+{
+    const asp_remat_program *p = e->p;
+    memset(e->saved, 0, p->n_values * sizeof *e->saved);
+    memset(e->saved, 1, p->n_inputs * sizeof *e->saved);
+    memset(e->forward, 0, p->n_ops * sizeof *e->forward);
+    memset(e->needed, 0, p->n_ops * sizeof *e->needed);
+    memset(e->done, 0, p->n_ops * sizeof *e->done);
+    e->n_steps = 0;
 }
 
 static asp_status mark_saved(asp_ctx *cx, emitter *e, const uint32_t *saved, uint32_t n)
@@ -114,7 +123,7 @@ static asp_status add_with_missing(asp_ctx *cx, emitter *e, uint32_t op)
             e->stack[depth++] = e->producer[v];
         }
     }
-    qsort(e->missing, n, sizeof *e->missing, ascending);
+    if (n > 1) qsort(e->missing, n, sizeof *e->missing, ascending);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t it = e->missing[i];
         bool repeated = e->forward[it];
@@ -128,20 +137,27 @@ static asp_status add_with_missing(asp_ctx *cx, emitter *e, uint32_t op)
     return ASP_OK;
 }
 
+asp_status remat_emitter_run(asp_ctx *cx, remat_emitter *e, const uint32_t *saved, uint32_t n_saved,
+                             asp_remat_schedule *out)
+{
+    const asp_remat_program *p = e->p;
+    clear(e);
+    ASP_TRY(mark_saved(cx, e, saved, n_saved));
+    close_forward(e);
+    close_backward(e);
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (e->forward[i]) e->steps[e->n_steps++] = (asp_remat_step){.op = i};
+    uint32_t n_forward = e->n_steps;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (e->needed[i] && p->ops[i].backward) ASP_TRY(add_with_missing(cx, e, i));
+    for (uint32_t i = 0; i < p->n_ops; i++) // gradients that depend on no tangent
+        if (e->needed[i] && !e->done[i]) ASP_TRY(add_with_missing(cx, e, i));
+    *out = (asp_remat_schedule){.steps = e->steps, .n_steps = e->n_steps, .n_forward = n_forward};
+    return ASP_OK;
+}
+
 asp_status asp_remat_emit(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
                           const uint32_t *saved, uint32_t n_saved, asp_remat_schedule *out)
 {
-    emitter e = make(a, p);
-    ASP_TRY(mark_saved(cx, &e, saved, n_saved));
-    close_forward(&e);
-    close_backward(&e);
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        if (e.forward[i]) e.steps[e.n_steps++] = (asp_remat_step){.op = i};
-    uint32_t n_forward = e.n_steps;
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        if (e.needed[i] && p->ops[i].backward) ASP_TRY(add_with_missing(cx, &e, i));
-    for (uint32_t i = 0; i < p->n_ops; i++) // gradients that depend on no tangent
-        if (e.needed[i] && !e.done[i]) ASP_TRY(add_with_missing(cx, &e, i));
-    *out = (asp_remat_schedule){.steps = e.steps, .n_steps = e.n_steps, .n_forward = n_forward};
-    return ASP_OK;
+    return remat_emitter_run(cx, remat_emitter_create(a, p), saved, n_saved, out);
 }

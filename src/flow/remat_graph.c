@@ -24,7 +24,8 @@ static asp_status check_op(asp_ctx *cx, const asp_remat_program *p, uint32_t op,
     if (o->first_result != made || o->n_results > p->n_values - made)
         return asp_fail(cx, ASP_ERR_INPUT, "recompute: results of op %u do not follow op %u's", op,
                         op - 1);
-    if (o->first_read > p->n_reads || o->n_reads > p->n_reads - o->first_read)
+    if (o->first_read > p->n_reads || o->n_reads > p->n_reads - o->first_read ||
+        o->n_named > o->n_reads)
         return asp_fail(cx, ASP_ERR_INPUT, "recompute: operands of op %u lie outside the list", op);
     for (uint32_t i = 0; i < o->n_reads; i++)
         if (p->reads[o->first_read + i] >= made)
@@ -54,6 +55,22 @@ static asp_status check_direction(asp_ctx *cx, asp_arena *a, const asp_remat_pro
     return ASP_OK;
 }
 
+#define MOST_IN_ALL (INT64_C(1) << 60) // bytes, or ps: sums of a few such stay 64-bit numbers
+
+static asp_status check_sums(asp_ctx *cx, const asp_remat_program *p)
+{
+    int64_t bytes = 0, time = 0;
+    for (uint32_t v = 0; v < p->n_values; v++)
+        if (asp_add_overflows(bytes, p->values[v].bytes, &bytes) || bytes > MOST_IN_ALL)
+            return asp_fail(cx, ASP_ERR_LIMIT, "recompute: all values take more than 2^60 bytes");
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].time_ps < 0 || asp_add_overflows(time, p->ops[i].time_ps, &time) ||
+            time > MOST_IN_ALL)
+            return asp_fail(cx, ASP_ERR_LIMIT,
+                            "recompute: all ops take less than 0 or more than 2^60 ps");
+    return ASP_OK;
+}
+
 static asp_status check(asp_ctx *cx, asp_arena *a, const asp_remat_program *p)
 {
     uint32_t made = p->n_inputs;
@@ -74,6 +91,7 @@ static asp_status check(asp_ctx *cx, asp_arena *a, const asp_remat_program *p)
             return asp_fail(cx, ASP_ERR_INPUT, "recompute: %s shares storage with no owner",
                             value_name(a, p, v));
     }
+    ASP_TRY(check_sums(cx, p));
     return check_direction(cx, a, p);
 }
 
@@ -101,8 +119,11 @@ static remat_node op_node(const asp_remat_program *p, uint32_t op)
                     .op = op,
                     .kind = o->kind,
                     .fusible = o->fusible,
+                    .intensive = o->intensive,
                     .tuple = o->n_results != 1,
                     .backward = o->backward};
+    for (uint32_t i = o->n_reads - o->n_named; i < o->n_reads; i++)
+        n.named_bytes += p->values[p->reads[o->first_read + i]].bytes;
     for (uint32_t i = 0; i < o->n_results; i++) {
         const asp_remat_value *x = &p->values[o->first_result + i];
         n.bytes += x->bytes;

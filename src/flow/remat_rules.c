@@ -52,10 +52,11 @@ int64_t remat_weight(const remat_graph *g, uint32_t node)
 
 // ---- bans by what the op is ----------------------------------------------------------------
 
-static bool is_cheap(const remat_node *n, bool sac)
+static bool is_cheap(const remat_node *n, const remat_bans_of *rules)
 {
+    if (rules->any_op) return n->kind != ASP_REMAT_RANDOM && !n->intensive;
     switch (n->kind) {
-    case ASP_REMAT_GEMM: return sac || n->fusible;
+    case ASP_REMAT_GEMM: return rules->sac || n->fusible;
     case ASP_REMAT_ATTENTION:
     case ASP_REMAT_COLLECTIVE:
     case ASP_REMAT_RANDOM: return false;
@@ -102,18 +103,19 @@ static bool reduces(const remat_graph *g, const remat_node *n)
 {
     int64_t sum = 0;
     for (uint32_t r = 0; r < n->n_reads; r++) sum += g->nodes[g->reads[n->first_read + r]].bytes;
-    return n->bytes * REDUCES_BY < sum;
+    return n->bytes * REDUCES_BY < sum - n->named_bytes;
 }
 
-static bool is_banned(walk *w, uint32_t node, bool sac)
+static bool is_banned(walk *w, uint32_t node, const remat_bans_of *rules)
 {
     const remat_node *n = &w->g->nodes[node];
     if (n->is_input) return !n->backward;
     if (n->backward) return false;
     if (n->flags & ASP_REMAT_MUST_SAVE) return true;
     if (!n->forward || n->kind == ASP_REMAT_PICK || n->kind == ASP_REMAT_VIEW) return false;
-    if (!is_cheap(n, sac)) return true;
-    bool may_write = sac && n->flags & ASP_REMAT_SEQUENCE;
+    if (rules->spared && rules->spared[node]) return false;
+    if (!is_cheap(n, rules)) return true;
+    bool may_write = rules->no_shape || (rules->sac && n->flags & ASP_REMAT_SEQUENCE);
     return (!may_write && written_by_backward(w, node)) || reduces(w->g, n);
 }
 
@@ -238,7 +240,7 @@ static void ban_long_chains(chains *c, bool *visited)
     }
 }
 
-bool *remat_bans(asp_arena *a, const remat_graph *g, bool sac)
+bool *remat_bans(asp_arena *a, const remat_graph *g, const remat_bans_of *rules)
 {
     walk w = {.g = g};
     w.seen = ASP_NEW_ARRAY(a, uint32_t, g->n);
@@ -246,7 +248,8 @@ bool *remat_bans(asp_arena *a, const remat_graph *g, bool sac)
     chains c = {.g = g, .heap.arena = a};
     c.banned = ASP_NEW_ARRAY(a, bool, g->n);
     c.seen = ASP_NEW_ARRAY(a, uint32_t, 2 * (size_t)g->n_forward);
-    for (uint32_t i = 0; i < g->n; i++) c.banned[i] = is_banned(&w, i, sac);
+    for (uint32_t i = 0; i < g->n; i++) c.banned[i] = is_banned(&w, i, rules);
+    if (rules->no_shape) return c.banned;
     for (uint32_t i = 0; i < g->n_forward; i++) ban_far_readers(&c, g->by_order[i]);
     ban_long_chains(&c, ASP_NEW_ARRAY(a, bool, g->n_forward));
     return c.banned;

@@ -7,7 +7,7 @@
 // sources then live to its readers.  And a fusible op may write its result over an operand of the
 // same size that dies there.
 // Neighbours: remat.h (contract), remat_emit.c (the steps).  SPDX-License-Identifier: Apache-2.0
-#include "flow/remat.h"
+#include "flow/remat_int.h"
 
 #define NONE ASP_REMAT_NONE
 #define MOST_SOURCES 4
@@ -21,7 +21,7 @@ typedef struct readers {
 } readers;
 
 // One half of the program being simulated.
-typedef struct half {
+typedef struct remat_simulator {
     asp_arena *arena;
     const asp_remat_program *p;
     readers readers;
@@ -36,6 +36,8 @@ typedef struct half {
     uint32_t *first_read; // by step, into reads; n + 1 entries
     id_list reads;        // of the steps: written values, each once
     id_list todo;
+    int64_t *live;                             // by step: alive plus made; or NULL
+    bool *kept, *ends_forward, *ends_backward; // by storage, of the whole
 } half;
 
 static readers find_readers(asp_arena *a, const asp_remat_program *p)
@@ -201,9 +203,11 @@ static high_water find_peak(half *h, int64_t live, bool fused)
     high_water peak = {live, 0};
     for (uint32_t s = 0; s < h->n; s++) {
         const asp_remat_op *o = op_at(h, s);
+        if (h->live) h->live[s] = live;
         if (is_unwritten_step(h, s)) continue;
         int64_t made = made_at_step(h, s);
         int64_t now = live + (fused && writes_in_place(h, s, made) ? 0 : made);
+        if (h->live) h->live[s] = now;
         if (now > peak.bytes) peak = (high_water){now, s};
         live += made;
         for (uint32_t r = 0; r < o->n_results; r++)
@@ -239,16 +243,20 @@ static high_water simulate_half(half *h, const bool *start, bool fused)
     return find_peak(h, live, fused);
 }
 
-static half make_half(asp_arena *a, const asp_remat_program *p, uint32_t most_steps)
+remat_simulator *remat_simulator_create(asp_arena *a, const asp_remat_program *p)
 {
-    half h = {.arena = a, .p = p, .readers = find_readers(a, p)};
+    half *made = ASP_NEW(a, half), h = {.arena = a, .p = p, .readers = find_readers(a, p)};
     h.alive = ASP_NEW_ARRAY(a, bool, p->n_values);
     h.last = ASP_NEW_ARRAY(a, uint32_t, p->n_values);
     h.step_of = ASP_NEW_ARRAY(a, uint32_t, p->n_ops);
     h.made_at = ASP_NEW_ARRAY(a, uint32_t, p->n_values);
     h.unwritten = ASP_NEW_ARRAY(a, bool, p->n_values);
-    h.first_read = ASP_NEW_ARRAY(a, uint32_t, (size_t)most_steps + 1);
-    return h;
+    h.first_read = ASP_NEW_ARRAY(a, uint32_t, 2 * (size_t)p->n_ops + 1);
+    h.kept = ASP_NEW_ARRAY(a, bool, p->n_values);
+    h.ends_forward = ASP_NEW_ARRAY(a, bool, p->n_values);
+    h.ends_backward = ASP_NEW_ARRAY(a, bool, p->n_values);
+    *made = h;
+    return made;
 }
 
 // ---- the whole -----------------------------------------------------------------------------
@@ -267,42 +275,58 @@ static void count_repeated(const asp_remat_program *p, const asp_remat_schedule 
     }
 }
 
-void asp_remat_simulate(asp_arena *a, const asp_remat_program *p, const uint32_t *saved,
-                        uint32_t n_saved, const asp_remat_schedule *s, uint32_t options,
-                        asp_remat_cost *out_cost)
+// Which storages live on at the ends of both halves.
+static int64_t mark_ends(half *h, const uint32_t *saved, uint32_t n_saved, uint32_t options)
 {
-    bool *kept = ASP_NEW_ARRAY(a, bool, p->n_values), *start = kept;
-    bool *ends_forward = ASP_NEW_ARRAY(a, bool, p->n_values);
-    bool *ends_backward = ASP_NEW_ARRAY(a, bool, p->n_values);
-    bool fused = options & ASP_REMAT_FUSED;
-    asp_remat_cost c = {0};
+    const asp_remat_program *p = h->p;
+    int64_t bytes = 0;
+    memset(h->kept, 0, p->n_values * sizeof *h->kept);
+    memset(h->ends_forward, 0, p->n_values * sizeof *h->ends_forward);
+    memset(h->ends_backward, 0, p->n_values * sizeof *h->ends_backward);
     for (uint32_t i = 0; i < n_saved; i++) {
         uint32_t storage = p->values[saved[i]].root;
-        if (storage < p->n_inputs || kept[storage]) continue;
-        kept[storage] = ends_forward[storage] = true;
-        c.saved_bytes += p->values[storage].bytes;
+        if (storage < p->n_inputs || h->kept[storage]) continue;
+        h->kept[storage] = h->ends_forward[storage] = true;
+        bytes += p->values[storage].bytes;
     }
     for (uint32_t v = 0; v < p->n_values; v++) {
         uint32_t storage = p->values[v].root, flags = p->values[v].flags;
         if (storage < p->n_inputs) continue;
-        if (flags & ASP_REMAT_BACKWARD_OUTPUT) ends_backward[storage] = true;
+        if (flags & ASP_REMAT_BACKWARD_OUTPUT) h->ends_backward[storage] = true;
         if (!(flags & ASP_REMAT_FORWARD_OUTPUT)) continue;
-        ends_forward[storage] = true;
-        if (options & ASP_REMAT_KEEP_OUTPUTS) start[storage] = ends_backward[storage] = true;
+        h->ends_forward[storage] = true;
+        if (options & ASP_REMAT_KEEP_OUTPUTS) h->kept[storage] = h->ends_backward[storage] = true;
     }
-    half h = make_half(a, p, s->n_steps);
-    h.steps = s->steps;
-    h.n = s->n_forward;
-    h.keep = ends_forward;
-    high_water forward = simulate_half(&h, NULL, fused);
-    h.steps = s->steps + s->n_forward;
-    h.n = s->n_steps - s->n_forward;
-    h.keep = ends_backward;
-    high_water backward = simulate_half(&h, start, fused);
+    return bytes;
+}
+
+void remat_simulator_run(remat_simulator *h, const uint32_t *saved, uint32_t n_saved,
+                         const asp_remat_schedule *s, uint32_t options, int64_t *live,
+                         asp_remat_cost *out_cost)
+{
+    bool fused = options & ASP_REMAT_FUSED;
+    asp_remat_cost c = {.saved_bytes = mark_ends(h, saved, n_saved, options)};
+    h->steps = s->steps;
+    h->n = s->n_forward;
+    h->keep = h->ends_forward;
+    h->live = live;
+    high_water forward = simulate_half(h, NULL, fused);
+    h->steps = s->steps + s->n_forward;
+    h->n = s->n_steps - s->n_forward;
+    h->keep = h->ends_backward;
+    h->live = live ? live + s->n_forward : NULL;
+    high_water backward = simulate_half(h, h->kept, fused);
     c.forward_peak = forward.bytes;
     c.backward_peak = backward.bytes;
     c.peak = asp_max(forward.bytes, backward.bytes);
     c.peak_step = forward.bytes >= backward.bytes ? forward.step : s->n_forward + backward.step;
-    count_repeated(p, s, &c);
+    count_repeated(h->p, s, &c);
     *out_cost = c;
+}
+
+void asp_remat_simulate(asp_arena *a, const asp_remat_program *p, const uint32_t *saved,
+                        uint32_t n_saved, const asp_remat_schedule *s, uint32_t options,
+                        asp_remat_cost *out_cost)
+{
+    remat_simulator_run(remat_simulator_create(a, p), saved, n_saved, s, options, NULL, out_cost);
 }

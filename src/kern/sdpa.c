@@ -107,6 +107,7 @@ bool asp_sdpa_meets(const asp_kcall *call)
     asp_attend a;
     asp_sdpa_rows(call, &q, &k);
     asp_attend_of(call, call->n_out == 2 ? 3 : 6, &a);
+    if (a.empty != ASP_ATTEND_ZERO) return true; // a query that sees nothing takes of every block
     for (int i = 0; i < q.n; i++)
         for (int j = 0; j < k.n; j++)
             if (relate_runs(&a, q.seg[i], k.seg[j]) != ASP_MASK_NEVER) return true;

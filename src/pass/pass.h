@@ -8,9 +8,12 @@
 
 // What the user asked for; read by passes, never written.
 typedef struct asp_pass_options {
-    int64_t ranks;   // P >= 1
-    const char *sp;  // "auto", "ulysses", "ring", "hybrid:UxR"
-    const char *ac;  // "none", "sac" or "layer"
+    int64_t ranks;                          // P >= 1
+    const char *sp;                         // "auto", "ulysses", "ring", "hybrid:UxR"
+    const char *ac;                         // "none", "default", "sac", "layer" or "budget"
+    const char *recompute, *save;           // the user's marks (remat_marks.c); NULL: none
+    const struct asp_remat_candidate *keep; // of --ac budget: this choice; NULL: the fastest that
+    int64_t budget;                         // ... takes at most so many bytes
     asp_env env;     // S, B, ...: what sizes are at plan time; empty where nothing is planned
     asp_dtype dtype; // of parameters and activations: f32 or f64
     const asp_device *device; // one rank's, for prices of --sp auto; NULL: as if measured nowhere

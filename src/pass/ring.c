@@ -64,9 +64,9 @@ static bool any_rank_meets(const asp_graph *g, const asp_sdpa_attr *a, const int
 
 static bool same_steps(const asp_sdpa_attr *a, const asp_sdpa_attr *b)
 {
-    return strcmp(a->mask, b->mask) == 0 && a->causal == b->causal && a->rings == b->rings &&
-           a->zigzag == b->zigzag && asp_size_equal(a->tokens, b->tokens) &&
-           asp_size_equal(a->keys, b->keys);
+    return strcmp(a->mask, b->mask) == 0 && strcmp(a->empty, b->empty) == 0 &&
+           a->causal == b->causal && a->rings == b->rings && a->zigzag == b->zigzag &&
+           asp_size_equal(a->tokens, b->tokens) && asp_size_equal(a->keys, b->keys);
 }
 
 static const steps *find_steps(asp_pass *px, const asp_graph *g, const asp_sdpa_attr *attr,

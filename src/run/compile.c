@@ -1,6 +1,6 @@
 // The whole way from a module-level graph to a plan.  Neighbours: compile.h (contract),
 // pass/runner.c, plan.c. SPDX-License-Identifier: Apache-2.0
-#include "run/compile.h"
+#include "run/compile_int.h"
 
 static asp_env sizes(const asp_graph *g, const asp_compile_options *o)
 {
@@ -11,7 +11,12 @@ static asp_env sizes(const asp_graph *g, const asp_compile_options *o)
 
 static asp_pass_options pass_options(const asp_graph *g, const asp_compile_options *o)
 {
-    return (asp_pass_options){.ranks = o->ranks, .sp = o->sp, .ac = o->ac, .env = sizes(g, o)};
+    return (asp_pass_options){.ranks = o->ranks,
+                              .sp = o->sp,
+                              .ac = o->ac,
+                              .recompute = o->recompute,
+                              .save = o->save,
+                              .env = sizes(g, o)};
 }
 
 // Is the graph what one of P ranks runs already?
@@ -81,21 +86,34 @@ asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
     return compile_as(cx, module, &o, trace, out_joint);
 }
 
-asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
-                            const asp_pass_trace *trace, asp_plan **out_plan)
+asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
+                              const asp_compile_options *options, const asp_pass_options *passes,
+                              const asp_pass_trace *trace, asp_plan **out_plan)
 {
-    asp_pass_options o = pass_options(joint, options);
-    asp_run_options run = {.env = sizes(joint, options),
+    asp_run_options run = {.env = passes->env,
                            .threads = options->threads,
                            .backend = options->backend,
                            .optimizer = options->optimizer,
                            .gemm = options->gemm,
                            .choice = options->choice};
     asp_graph *g = asp_graph_clone(joint);
-    asp_status s = asp_passes_run(cx, g, ASP_PIPELINE_PLAN, &o, trace);
+    asp_status s = asp_passes_run(cx, g, ASP_PIPELINE_PLAN, passes, trace);
     if (s == ASP_OK) s = asp_plan_create(cx, g, &run, out_plan);
     asp_graph_destroy(g);
     return s;
+}
+
+asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
+                            const asp_pass_trace *trace, asp_plan **out_plan)
+{
+    asp_pass_options o = pass_options(joint, options);
+    if (!options->ac || strcmp(options->ac, "budget") != 0)
+        return asp_compile_choice(cx, joint, options, &o, trace, out_plan);
+    asp_machine machine;
+    ASP_TRY(asp_machine_find(cx, &machine));
+    const asp_device device = asp_device_of_rank(&machine, (int)options->ranks, options->threads);
+    o.device = &device;
+    return asp_compile_budget(cx, joint, options, &o, trace, out_plan);
 }
 
 asp_status asp_compile(asp_ctx *cx, const asp_graph *module, const asp_compile_options *options,

@@ -8,16 +8,17 @@
 typedef struct asp_compile_options {
     int64_t ranks, batch, seq; // P, B, S
     int threads;               // of one rank
-    const char *sp, *ac; // pass/pass.h; sp "none": the graph is split by hand,
+    const char *sp, *ac;       // pass/pass.h; sp "none": the graph is split by hand,
                          // its ranks are P; "mixed": what the cut of pass place prefers, per op
+    const char *recompute, *save; // pass/pass.h
     asp_comm_backend backend;
     bool optimizer;
     bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare
-    const char *gemm;   // provider or NULL
+    const char *gemm; // provider or NULL
     const char *links;  // cost/cost.h; NULL: those of the machine file
-    int64_t memory;     // what a rank may take, for sp "auto"; 0: no limit
-    asp_choice *choice; // what sp "auto" weighed, filled by asp_compile_joint and kept by plans that
-                        // are made with it; NULL: nobody asks
+    int64_t memory;     // what a rank may take, for sp "auto" and ac "budget"; 0: no limit
+    asp_choice *choice; // what sp "auto" weighed, filled by asp_compile_joint and kept by plans
+                        // that are made with it; NULL: nobody asks
 } asp_compile_options;
 
 // module: a single-device program (front/front.h); not changed.  trace may be NULL.  *out_plan is
@@ -37,5 +38,7 @@ asp_status asp_compile_choose(asp_ctx *cx, const asp_graph *module,
 asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
                              const asp_compile_options *options, const asp_pass_trace *trace,
                              asp_graph **out_joint);
+// With ac "budget" it is the fastest program that takes at most `memory` bytes a rank, or the
+// smallest there is where none does: its report says which.
 asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
                             const asp_pass_trace *trace, asp_plan **out_plan);

@@ -38,7 +38,7 @@ static double attention_flops(const asp_step *s, int64_t rank)
 {
     asp_kcall k = *s->call;
     k.rank = (int)rank;
-    const double flops = asp_step_attention_flops(s->cost, &k);
+    const double flops = asp_flops_attention(s->cost, &k);
     const asp_tensor *q = &k.in[0];
     const double rows = (double)(q->dim[0] * q->dim[1]) * (double)q->dim[2];
     if (flops == 0) return 0;

@@ -91,37 +91,6 @@ static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
     return ASP_OK;
 }
 
-double asp_step_attention_flops(asp_cost_class cost, const asp_kcall *k)
-{
-    const asp_tensor *x = &k->in[0];
-    const asp_sdpa_attr *a = k->attr;
-    const int64_t heads = x->dim[0] * x->dim[1], e = k->in[2].dim[3];
-    const bool pairs = a->rings > 1 || *a->mask; // of one column, so to speak
-    const int64_t n_q = pairs ? asp_sdpa_pairs(k) : x->dim[2], n_k = pairs ? 1 : k->in[1].dim[2];
-    return cost == ASP_COST_SDPA
-               ? asp_flops_sdpa(heads, n_q, n_k, x->dim[3], e, a->causal && !pairs)
-               : asp_flops_sdpa_grad(heads, n_q, n_k, x->dim[3], e, a->causal && !pairs);
-}
-
-static double flops_of(asp_op op, const asp_kcall *k)
-{
-    const asp_tensor *x = &k->in[0];
-    switch (asp_ops[op].cost) {
-    case ASP_COST_GEMM: {
-        bool down = op == ASP_OP_bmm && ((const asp_bmm_attr *)k->attr)->ta;
-        int64_t inner =
-            op == ASP_OP_gemm_tn ? asp_tensor_rows(x) : x->dim[x->rank - (down ? 2 : 1)];
-        return asp_flops_gemm(asp_tensor_count(&k->out[0]), 1, inner);
-    }
-    case ASP_COST_SDPA:
-    case ASP_COST_SDPA_GRAD: return asp_step_attention_flops(asp_ops[op].cost, k);
-    case ASP_COST_FREE:
-    case ASP_COST_STREAM:
-    case ASP_COST_LINK: return 0;
-    }
-    return 0;
-}
-
 static void add_operands(asp_planner *p, asp_step *s, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
@@ -265,7 +234,7 @@ static asp_status add_single(asp_planner *p, asp_node n)
     if (asp_op_has(op, ASP_COLLECTIVE)) return add_exchange(p, n, call);
     asp_step *s = asp_planner_add_step(p, ASP_STEP_KERNEL, n, asp_ops[op].name);
     s->call = call;
-    s->flops = flops_of(op, call);
+    s->flops = asp_flops_call(op, call);
     s->cost = asp_ops[op].cost;
     s->overwrites = overwrites(op);
     add_operands(p, s, n);

@@ -92,8 +92,6 @@ asp_status asp_planner_assign_storages(asp_planner *p);
 asp_status asp_planner_build_steps(asp_planner *p);
 asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, const char *op);
 void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v);
-// Operations of attention, by the rank of the call; cost: SDPA or SDPA_GRAD.
-double asp_step_attention_flops(asp_cost_class cost, const asp_kcall *k);
 // The communicator's form of an exchange with this result.
 asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result);
 void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes);

@@ -18,6 +18,8 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .threads = (int)o->threads,
                                  .sp = o->sp,
                                  .ac = o->ac,
+                                 .recompute = o->recompute,
+                                 .save = o->save,
                                  .links = o->links,
                                  .memory = o->memory,
                                  .backend = o->comm,
@@ -115,8 +117,8 @@ static asp_status check_positions(asp_ctx *cx, const asp_graph *module, const as
     return asp_front_check_positions(cx, module, &env);
 }
 
-// --seq max: the strategy was chosen for some length; at the longest another may be quicker, and all
-// that fit are weighed again.
+// --seq max: the strategy was chosen for some length; at the longest another may be quicker, and
+// all that fit are weighed again.
 static asp_status choose_again(asp_ctx *cx, const asp_graph *module, asp_compile_options *c,
                                asp_plan **plan)
 {

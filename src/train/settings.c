@@ -150,7 +150,7 @@ static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
 {
     asp_strategy strategy;
-    static const char *const acs[] = {"none", "sac", "layer", NULL};
+    static const char *const acs[] = {"none", "default", "sac", "layer", "budget", NULL};
     if (o->ranks < 1 || o->ranks > MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "--ranks %lld: 1 to %d are possible",
                         (long long)o->ranks, MAX_RANKS);
@@ -160,5 +160,9 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
         return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
                         (long long)o->threads, MAX_THREADS);
     if (strcmp(o->sp, "none") != 0) ASP_TRY(asp_strategy_parse(cx, o->sp, o->ranks, &strategy));
-    return want_one_of(cx, "ac", o->ac, acs);
+    ASP_TRY(want_one_of(cx, "ac", o->ac, acs));
+    if (strcmp(o->ac, "budget") == 0 && o->memory <= 0)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--ac budget needs --memory BYTES: what a rank may take");
+    return ASP_OK;
 }

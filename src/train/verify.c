@@ -64,7 +64,7 @@ static asp_status run_side(asp_ctx *cx, side *d, const asp_graph *module, int64_
     int64_t at;
     double ms;
     o.seq = seq;
-    o.memory = 0;
+    if (strcmp(o.ac, "budget") != 0) o.memory = 0;
     d->o = &o;
     ASP_TRY(asp_train_plan(cx, module, &o, &d->plan, &at, &ms));
     d->gradients = calloc((size_t)asp_plan_slab_count(d->plan), sizeof *d->gradients);
@@ -110,6 +110,7 @@ static asp_status verify(asp_ctx *cx, const asp_train_options *o, const asp_repo
 {
     asp_train_options alone = *o;
     alone.ranks = 1;
+    if (strcmp(o->ac, "budget") == 0) alone.ac = "none", alone.memory = 0; // no budget of its own
     alone.threads = asp_min(o->threads * o->ranks, 64);
     if (o->ranks > ASP_VERIFY_MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "verify runs at most %d ranks in one process",

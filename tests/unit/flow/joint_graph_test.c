@@ -94,6 +94,23 @@ static void check_sac(joint_graph *g)
         g->values[v].flags |= ASP_REMAT_SEQUENCE;
 }
 
+// PyTorch's own answers to its memory budgets.
+static void check_fractions(const joint_graph *g)
+{
+    const char *fraction;
+    json_t *set;
+    json_object_foreach(json_object_get(g->file, "fractions"), fraction, set)
+    {
+        asp_remat_choice c;
+        double part = asp_strtod(fraction, NULL);
+        if (asp_remat_fraction(&cx, &arena, &g->program, part, &c) != ASP_OK)
+            fail_msg("%s", cx.message);
+        assert_int_equal(c.n_saved, json_array_size(set));
+        for (uint32_t i = 0; i < c.n_saved; i++)
+            assert_int_equal(c.saved[i], json_integer_value(json_array_get(set, i)));
+    }
+}
+
 static void check_graph(const char *name, void (*check_layer)(const joint_graph *, const outcome *))
 {
     joint_graph g = joint_graph_load(&arena, name);
@@ -104,6 +121,7 @@ static void check_graph(const char *name, void (*check_layer)(const joint_graph 
     assert_int_equal(r.choice.cut, g.cut);
     check_set(&g, "default", &r, true);
     check_cost(&g, "default", &r);
+    check_fractions(&g);
     check_sac(&g);
     r = run(&g, ASP_REMAT_LAYER);
     check_layer(&g, &r);
@@ -156,15 +174,119 @@ GRAPH(gpt2_inductor, "gpt2.inductor", layer_without_unread)
 GRAPH(moe_none, "moe.none", layer_as_expected)
 GRAPH(moe_inductor, "moe.inductor", layer_as_expected)
 
+// ---- other sizes ---------------------------------------------------------------------------
+
+// The same models where S is another number, or a symbol: PyTorch's set, cut value and answers to
+// its budgets.
+static void check_sizes(const char *folder)
+{
+    static const char *const models[] = {"minillama", "llama", "qwen3", "gemma2", "gpt2"};
+    static const char *const decompositions[] = {"none", "inductor"};
+    for (size_t i = 0; i < ASP_COUNT_OF(models); i++)
+        for (size_t k = 0; k < ASP_COUNT_OF(decompositions); k++) {
+            joint_graph g = joint_graph_load(
+                &arena, asp_printf(&arena, "%s/%s.%s", folder, models[i], decompositions[k]));
+            asp_remat_choice c;
+            const asp_remat_program *p = &g.program;
+            if (asp_remat_choose(&cx, &arena, p, ASP_REMAT_DEFAULT, &c) != ASP_OK)
+                fail_msg("%s", cx.message);
+            outcome r = {.choice = c};
+            assert_int_equal(c.cut, g.cut);
+            check_set(&g, "default", &r, true);
+            check_fractions(&g);
+            joint_graph_free(&g);
+        }
+}
+
+static void default_at_1000_tokens(void **state)
+{
+    (void)state;
+    check_sizes("s1000");
+}
+
+// ---- budgets -------------------------------------------------------------------------------
+
+// What the prototype repeats, in ms, where its peak may be that of none, default, sac (products
+// only), sac and layer; and its smallest peak in MiB with what it repeats there.
+typedef struct known {
+    const char *name;
+    double at_policy[5], smallest, at_smallest;
+} known;
+
+static const known prototype[] = {
+    {"minillama.none", {0, 18, 104, 506, 1602}, 231, 1889},
+    {"minillama.inductor", {0, 45, 159, 478, 651}, 173, 1854},
+    {"llama.none", {0, 18, 34, 517, 611}, 262, 2402},
+    {"llama.inductor", {0, 40, 94, 383, 454}, 250, 2210},
+    {"qwen3.none", {0, 24, 44, 541, 587}, 262, 2416},
+    {"qwen3.inductor", {0, 48, 105, 403, 458}, 250, 2223},
+    {"gemma2.none", {0, 29, 36, 984, 2016}, 2246, 2016},
+    {"gemma2.inductor", {0, 133, 1306, 1659, 2609}, 2164, 2609},
+    {"gpt2.none", {0, 20, 31, 232, 533}, 356, 2251},
+    {"gpt2.inductor", {0, 80, 153, 926, 288}, 291, 1097},
+    {"moe.none", {0, 23, 638, 1393, 2849}, 232, 2850},
+    {"moe.inductor", {0, 76, 768, 1411, 1613}, 185, 2569},
+};
+
+// Ops that only the backward needs run once, wherever: no repetition.
+static double repeated_ms(const asp_remat_candidate *c)
+{
+    return (double)c->cost.repeated_ps * 1e-9;
+}
+
+static int64_t peak_of(const joint_graph *g, const char *policy)
+{
+    return asp_max(expected(g, policy, "fw"), expected(g, policy, "bw"));
+}
+
+static void check_against_prototype(const known *k)
+{
+    static const char *const names[] = {"none", "default", "sac", "sac*", "layer"};
+    joint_graph g = joint_graph_load(&arena, k->name);
+    asp_remat_frontier f;
+    uint32_t options = g.fused ? ASP_REMAT_FUSED : 0;
+    if (asp_remat_frontier_find(&cx, &arena, &g.program, options, &f) != ASP_OK)
+        fail_msg("%s", cx.message);
+    for (size_t i = 0; i < ASP_COUNT_OF(names); i++) {
+        const asp_remat_candidate *c = asp_remat_frontier_best(&f, peak_of(&g, names[i]));
+        assert_non_null(c);
+        double ms = repeated_ms(c),
+               policy = json_number_value(joint_graph_expected(&g, names[i], "ms"));
+        if (ms > k->at_policy[i] + 0.5 || ms > policy + 0.005)
+            fail_msg("%s at the peak of %s: %.1f ms, the prototype %.0f, the policy %.1f", k->name,
+                     names[i], ms, k->at_policy[i], policy);
+    }
+    const asp_remat_candidate *c =
+        asp_remat_frontier_best(&f, (int64_t)((k->smallest + 0.5) * (1 << 20)));
+    if (!c || repeated_ms(c) > k->at_smallest + 0.5)
+        fail_msg("%s at %.0f MiB: %.1f ms, the prototype %.0f", k->name, k->smallest,
+                 c ? repeated_ms(c) : -1, k->at_smallest);
+    joint_graph_free(&g);
+}
+
+static void budgets_are_as_good_as_the_prototype(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ASP_COUNT_OF(prototype); i++) check_against_prototype(&prototype[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(minillama_none), cmocka_unit_test(minillama_inductor),
-        cmocka_unit_test(llama_none),     cmocka_unit_test(llama_inductor),
-        cmocka_unit_test(qwen3_none),     cmocka_unit_test(qwen3_inductor),
-        cmocka_unit_test(gemma2_none),    cmocka_unit_test(gemma2_inductor),
-        cmocka_unit_test(gpt2_none),      cmocka_unit_test(gpt2_inductor),
-        cmocka_unit_test(moe_none),       cmocka_unit_test(moe_inductor),
+        cmocka_unit_test(minillama_none),
+        cmocka_unit_test(minillama_inductor),
+        cmocka_unit_test(llama_none),
+        cmocka_unit_test(llama_inductor),
+        cmocka_unit_test(qwen3_none),
+        cmocka_unit_test(qwen3_inductor),
+        cmocka_unit_test(gemma2_none),
+        cmocka_unit_test(gemma2_inductor),
+        cmocka_unit_test(gpt2_none),
+        cmocka_unit_test(gpt2_inductor),
+        cmocka_unit_test(moe_none),
+        cmocka_unit_test(moe_inductor),
+        cmocka_unit_test(default_at_1000_tokens),
+        cmocka_unit_test(budgets_are_as_good_as_the_prototype),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -123,6 +123,48 @@ static void random_networks_match_every_cut(void **state)
     assert_true(refused > 10 && solved > 200);
 }
 
+// Renaming the vertices and adding the arcs in another order leaves both sides as they were.
+static void remat_case_A21_order(void **state)
+{
+    (void)state;
+    unsigned seed = 11;
+    for (int round = 0; round < 200; round++) {
+        uint32_t n = 4 + (uint32_t)rand_r(&seed) % 12, name[16], order[40];
+        uint32_t n_edges = 5 + (uint32_t)rand_r(&seed) % 35;
+        edge edges[40];
+        int64_t value[2];
+        for (uint32_t e = 0; e < n_edges; e++) { // few capacities, so that there are ties
+            edges[e] = (edge){(uint32_t)rand_r(&seed) % n, (uint32_t)rand_r(&seed) % n,
+                              1 + rand_r(&seed) % 3};
+            order[e] = e;
+        }
+        for (uint32_t v = 0; v < n; v++) name[v] = v;
+        for (uint32_t v = n; v-- > 1;) {
+            uint32_t w = (uint32_t)rand_r(&seed) % (v + 1), was = name[v];
+            name[v] = name[w], name[w] = was;
+        }
+        for (uint32_t e = n_edges; e-- > 1;) {
+            uint32_t w = (uint32_t)rand_r(&seed) % (e + 1), was = order[e];
+            order[e] = order[w], order[w] = was;
+        }
+        asp_flow *f = with_nodes(n), *g = with_nodes(n);
+        for (uint32_t e = 0; e < n_edges; e++) {
+            const edge *x = &edges[e], *y = &edges[order[e]];
+            asp_flow_add_edge(f, x->from, x->to, x->capacity);
+            asp_flow_add_edge(g, name[y->from], name[y->to], y->capacity);
+        }
+        assert_int_equal(asp_flow_solve(&cx, f, 0, n - 1, &value[0]), ASP_OK);
+        assert_int_equal(asp_flow_solve(&cx, g, name[0], name[n - 1], &value[1]), ASP_OK);
+        assert_int_equal(value[0], value[1]);
+        for (uint32_t v = 0; v < n; v++) {
+            assert_int_equal(asp_flow_in_largest_source_side(f, v),
+                             asp_flow_in_largest_source_side(g, name[v]));
+            assert_int_equal(asp_flow_in_smallest_source_side(f, v),
+                             asp_flow_in_smallest_source_side(g, name[v]));
+        }
+    }
+}
+
 // 20,000 layers of 3: every layer passes 2 + 3 + 4 but one in the middle, which passes 1 + 1 + 1,
 // and one after it of the same price: the two nearest cuts are these.
 static void a_long_layered_network_is_cut_at_its_narrowest(void **state)
@@ -168,6 +210,7 @@ int main(void)
         cmocka_unit_test(ties_go_to_the_side_asked_for),
         cmocka_unit_test(an_infinite_path_is_refused_and_named),
         cmocka_unit_test(random_networks_match_every_cut),
+        cmocka_unit_test(remat_case_A21_order),
         cmocka_unit_test(a_long_layered_network_is_cut_at_its_narrowest),
         cmocka_unit_test(sums_beyond_the_limit_are_refused),
     };

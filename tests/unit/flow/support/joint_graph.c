@@ -35,6 +35,8 @@ static asp_remat_op make_op(json_t *kind, json_t *node, uint32_t value)
                           .fusible = number(kind, 4),
                           .absorbs = number(kind, 5),
                           .time_ps = number(kind, 6),
+                          .flops = number(kind, 7),
+                          .intensive = number(kind, 7) > 0,
                           .block = (int32_t)number(node, 1),
                           .first_result = value,
                           .n_results = 1};
@@ -66,6 +68,7 @@ joint_graph joint_graph_load(asp_arena *a, const char *name)
         for (size_t r = 3; r < json_array_size(node); r++)
             ASP_PUSH(a, &reads, i - (uint32_t)number(node, r));
         o->n_reads = reads.n - o->first_read;
+        o->n_named = (uint32_t)number(kind, 8);
     }
     g.program = (asp_remat_program){.values = g.values,
                                     .n_values = n,

@@ -155,6 +155,7 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                              .threads = t->threads,
                              .sp = t->sp,
                              .ac = t->ac,
+                             .memory = t->memory,
                              .backend = ASP_COMM_thread,
                              .skip_sp = t->skip_sp};
     asp_graph *g;

@@ -16,6 +16,7 @@ typedef struct tiny {
     int64_t batch, seq, ranks;
     int threads;
     const char *ac, *sp;
+    int64_t memory; // of ac "budget"
     bool skip_sp;
     bool unfused;       // every op runs alone
     bool quick;         // the graph is not verified after each pass

@@ -1,0 +1,107 @@
+// --ac budget: the fastest program that keeps within the memory given.
+//
+// The search (flow/remat.h) knows bytes and times of the graph; what a program really takes the
+// memory plan knows alone: fused rows, results written in place, workspaces, fragments.  So choices
+// are planned, the fastest first, until one fits.  Those that the search says to be far beyond are
+// left out; how far a choice may be beyond and still be planned grows with the memory, so the
+// answer stays monotone in it.  O(choices planned x plan).
+// Neighbours: compile_int.h (contract), pass/remat.h (the description).
+// SPDX-License-Identifier: Apache-2.0
+#include "pass/remat.h"
+#include "run/compile_int.h"
+
+#define MOST_CHOICES 48u // of a frontier, evenly spread over its peaks
+#define BEYOND 1.25      // of the memory: what is said to take more is not planned
+
+typedef struct trial {
+    asp_ctx *cx;
+    const asp_graph *joint;
+    const asp_compile_options *options;
+    asp_pass_options passes;
+    const asp_pass_trace *trace;
+    asp_plan *best; // the smallest so far; owned
+} trial;
+
+static asp_status find_frontier(trial *t, asp_arena *a, asp_remat_frontier *out)
+{
+    asp_pass px = {.cx = t->cx, .scratch = a, .options = &t->passes};
+    asp_remat_description x;
+    asp_graph *g = asp_graph_clone(t->joint);
+    asp_status s = asp_remat_describe(&px, a, g, &x);
+    if (s == ASP_OK) s = asp_remat_frontier_find(t->cx, a, &x.program, ASP_REMAT_NATIVE, out);
+    asp_graph_destroy(g);
+    return s;
+}
+
+// Leaves out what differs little in its peak; the first and the last stay.
+static uint32_t thin(const asp_remat_frontier *f, const asp_remat_candidate **out)
+{
+    int64_t high = f->at[0].cost.peak, low = f->at[f->n - 1].cost.peak;
+    int64_t step = (high - low) / MOST_CHOICES, last = high;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (i > 0 && i + 1 < f->n && last - f->at[i].cost.peak < step) continue;
+        last = f->at[i].cost.peak;
+        out[n++] = &f->at[i];
+    }
+    return n;
+}
+
+static int64_t bytes_of(const asp_plan *p) { return asp_plan_get_report(p)->rank_bytes; }
+
+static asp_status try_choice(trial *t, const asp_remat_candidate *c, int64_t *out_bytes)
+{
+    asp_plan *plan;
+    t->passes.keep = c;
+    ASP_TRY(asp_compile_choice(t->cx, t->joint, t->options, &t->passes, t->trace, &plan));
+    *out_bytes = bytes_of(plan);
+    if (!t->best || *out_bytes < bytes_of(t->best) || *out_bytes <= t->options->memory) {
+        asp_plan_destroy(t->best);
+        t->best = plan;
+    } else {
+        asp_plan_destroy(plan);
+    }
+    return ASP_OK;
+}
+
+// What is always there (parameters, optimizer, inputs) is the difference of the fastest choice's
+// plan and its peak.
+static asp_status try_all(trial *t, const asp_remat_candidate *const *choices, uint32_t n)
+{
+    int64_t bytes, memory = t->options->memory;
+    ASP_TRY(try_choice(t, choices[0], &bytes));
+    if (bytes <= memory) return ASP_OK;
+    int64_t always = bytes - choices[0]->cost.peak;
+    for (uint32_t i = 1; i < n; i++) {
+        double said = (double)(always + choices[i]->cost.peak);
+        if (said > BEYOND * (double)memory && i + 1 < n) continue;
+        ASP_TRY(try_choice(t, choices[i], &bytes));
+        if (bytes <= memory) return ASP_OK;
+    }
+    return ASP_OK;
+}
+
+asp_status asp_compile_budget(asp_ctx *cx, const asp_graph *joint,
+                              const asp_compile_options *options, const asp_pass_options *passes,
+                              const asp_pass_trace *trace, asp_plan **out_plan)
+{
+    trial t = {.cx = cx, .joint = joint, .options = options, .passes = *passes, .trace = trace};
+    asp_arena a;
+    asp_remat_frontier f;
+    if (options->memory <= 0)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--ac budget needs --memory BYTES: what a rank may take");
+    asp_arena_init(&a, cx);
+    asp_status s = find_frontier(&t, &a, &f);
+    if (s == ASP_OK) {
+        const asp_remat_candidate **choices = ASP_NEW_ARRAY(&a, const asp_remat_candidate *, f.n);
+        s = try_all(&t, choices, thin(&f, choices));
+    }
+    asp_arena_fini(&a);
+    if (s < 0) {
+        asp_plan_destroy(t.best);
+        return s;
+    }
+    *out_plan = t.best;
+    return ASP_OK;
+}
