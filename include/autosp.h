@@ -139,8 +139,8 @@ ASP_API ASP_MUST_USE asp_status asp_edits_fit(const asp_edits *e, const char *js
 ASP_API ASP_MUST_USE asp_status asp_edits_verify(const asp_edits *e, const char *json,
                                                  size_t bytes);
 
-// Where the rows of a rank's part of n rows stand: out[i] of each of the ceil(n / ranks) it has room
-// for, -1 past its end.  rings and zigzag: as the attributes of shard_slice say.
+// Where the rows of a rank's part of n rows stand: out[i] of each of the ceil(n / ranks) it has
+// room for, -1 past its end.  rings and zigzag: as the attributes of shard_slice say.
 ASP_API void asp_row_places(int64_t n, int64_t ranks, int64_t rings, bool zigzag, int64_t rank,
                             int64_t *out);
 

@@ -5,7 +5,7 @@ import functools
 import torch
 import torch.distributed as dist
 
-from .backend import STRATEGIES, Backend, Settings
+from .backend import COMPILERS, STRATEGIES, Backend, Settings
 from .capi import Error
 
 TORCH = (2, 13)
@@ -50,8 +50,8 @@ def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False,
         raise Error(f"strategy={strategy!r} is not known; there are {', '.join(STRATEGIES)}")
     if memory is not None:
         raise Error("memory= is not supported yet: what is kept for the backward pass is the compiler's choice")
-    if backend not in ("inductor", "aot_eager"):
-        raise Error(f"backend={backend!r} is not known; there are inductor and aot_eager")
+    if backend not in COMPILERS:
+        raise Error(f"backend={backend!r} is not known; there are {', '.join(COMPILERS)}")
     return Settings(group=_group(sp), strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())))
 
 
@@ -145,13 +145,15 @@ def restore(model):
     return model
 
 
+def dynamo_backend(gm, example_inputs, *, options=None, mode=None):
+    """torch.compile(model, backend="autosp", fullgraph=True, options={"sp": 4, ...}): the options of autosp.compile; what it does beside
+    compiling (marking the sequence, comparing batches) is then the caller's."""
+    options = dict(options or {})
+    inner = options.pop("backend", "inductor")
+    return Backend(settle(backend=inner, **options))(gm, example_inputs)
+
+
 @functools.cache
 def register():
-    """torch.compile(model, backend="autosp", options={...})."""
-
-    def backend(gm, example_inputs, *, options=None, mode=None):
-        options = dict(options or {})
-        inner = options.pop("backend", "inductor")
-        return Backend(settle(backend=inner, **options))(gm, example_inputs)
-
-    torch._dynamo.register_backend(backend, name="autosp")
+    """The wheel's entry point says the same; this serves where the package is used without being installed."""
+    torch._dynamo.register_backend(dynamo_backend, name="autosp")

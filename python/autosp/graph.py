@@ -245,7 +245,7 @@ def is_data(v):
 def op_name(target):
     if target is operator.getitem:
         return "getitem"
-    if getattr(target, "__module__", "") == "autosp.ops":
+    if getattr(target, "__module__", "") in ("autosp.ops", "autosp.ring"):
         return f"autosp.{target.__name__}"
     return str(target)
 

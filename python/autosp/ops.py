@@ -1,12 +1,13 @@
 # What C puts into a graph beside ATen ops (src/front/emit.def), over functional collectives.  AOTAutograd traces through these
 # functions, so that their derivatives are PyTorch's; the derivative of an exchange is its transpose.  No number here depends on the
 # rank: it is asked for when the graph runs, so that all ranks compile the same graph and issue the same collectives in one order.
-# Neighbours: edit.py (who inserts them), capi.py (which rows a rank holds).  SPDX-License-Identifier: Apache-2.0
+# Neighbours: edit.py (who inserts them), rows.py, ring.py.  SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from .capi import library
+from .ring import ring_sdpa  # noqa: F401, by name
+from .rows import places_of, room
 
 collectives = torch.ops._c10d_functional
 BUCKET_BYTES = 32 << 20
@@ -14,42 +15,31 @@ BUCKET_BYTES = 32 << 20
 
 # ---- rows ----
 
-def _room(n, ranks):
-    return (n + ranks - 1) // ranks
-
-
 def _rank(group):
     return dist.get_rank(_resolve_process_group(group))
 
 
-def _places(n, ranks, rings, zigzag, rank):
-    """Row i of the rank's part is row places[i] of the sequence; -1: it is past its end."""
-    out = torch.empty(_room(n, ranks), dtype=torch.int64)
-    library().asp_row_places(n, ranks, rings, zigzag, rank, out.data_ptr())
-    return out
-
-
 @torch.library.custom_op("autosp::places", mutates_args=())
 def places(n: int, ranks: int, rings: int, zigzag: bool, group: str, device: torch.device) -> torch.Tensor:
-    return _places(n, ranks, rings, zigzag, _rank(group)).to(device)
+    return places_of(n, ranks, rings, zigzag, _rank(group)).to(device)
 
 
 @places.register_fake
 def _(n, ranks, rings, zigzag, group, device):
-    return torch.empty(_room(n, ranks), dtype=torch.int64, device=device)
+    return torch.empty(room(n, ranks), dtype=torch.int64, device=device)
 
 
 @torch.library.custom_op("autosp::parts", mutates_args=())
 def parts(n: int, unit: int, ranks: int, device: torch.device) -> torch.Tensor:
     """The parts of n items in units, one behind the other, each with room for the largest; -1: the tail of a part."""
-    held = torch.cat([_places(n // unit, ranks, 1, False, r) for r in range(ranks)])
+    held = torch.cat([places_of(n // unit, ranks, 1, False, r) for r in range(ranks)])
     items = held[:, None] * unit + torch.arange(unit)
     return torch.where(held[:, None] < 0, -1, items).flatten().to(device)
 
 
 @parts.register_fake
 def _(n, unit, ranks, device):
-    return torch.empty(_room(n // unit, ranks) * unit * ranks, dtype=torch.int64, device=device)
+    return torch.empty(room(n // unit, ranks) * unit * ranks, dtype=torch.int64, device=device)
 
 
 @torch.library.custom_op("autosp::joined", mutates_args=())
@@ -134,7 +124,7 @@ def all_to_all(x, split, gather, ranks, whole, split_unit, gather_unit, zero, *,
     if n % (ranks * split_unit) != 0:
         at = parts(n, split_unit, ranks, x.device)
         x = torch.where(_along(at >= 0, split, x), x.index_select(split, at.clamp(min=0)), 0)
-    x = x.unflatten(split, (ranks, _room(n // split_unit, ranks) * split_unit)).movedim(split, 0)
+    x = x.unflatten(split, (ranks, room(n // split_unit, ranks) * split_unit)).movedim(split, 0)
     y = _Exchange.apply(x, group).movedim(0, gather).flatten(gather, gather + 1)
     if not _given(whole):
         return y

@@ -406,10 +406,11 @@ static asp_status read_file(aten_import *m, const json_t *file)
 }
 
 static asp_status import(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,
-                         asp_aten_source *source, asp_graph **out_graph)
+                         int64_t ranks, asp_aten_source *source, asp_graph **out_graph)
 {
     aten_import m = {.cx = cx, .file = file, .dtype = dtype, .source = source};
     m.g = asp_graph_create(cx, "graph");
+    m.g->ranks = ranks;
     m.b = (asp_builder){.g = m.g, .loc = ""};
     asp_arena_init(&m.arena, cx);
     asp_map_init(&m.names, &m.arena);
@@ -426,7 +427,7 @@ static asp_status import(asp_ctx *cx, const char *file, const json_t *json, asp_
 }
 
 asp_status asp_front_aten_kept(asp_ctx *cx, const char *file, const char *text, size_t bytes,
-                               asp_dtype dtype, asp_graph **out_graph,
+                               asp_dtype dtype, int64_t ranks, asp_graph **out_graph,
                                asp_aten_source **out_source)
 {
     json_t *json;
@@ -436,7 +437,7 @@ asp_status asp_front_aten_kept(asp_ctx *cx, const char *file, const char *text, 
     asp_aten_source *source = ASP_NEW(&a, asp_aten_source); // lies on its own arena
     source->arena = a;
     source->hash = asp_hash(text, bytes, 0);
-    asp_status s = import(cx, file, json, dtype, source, out_graph);
+    asp_status s = import(cx, file, json, dtype, ranks, source, out_graph);
     json_decref(json);
     if (s < 0)
         asp_aten_source_destroy(source);
@@ -450,5 +451,5 @@ bool asp_front_is_aten(const json_t *file) { return json_is_array(json_object_ge
 asp_status asp_front_aten(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,
                           asp_graph **out_graph)
 {
-    return import(cx, file, json, dtype, NULL, out_graph);
+    return import(cx, file, json, dtype, 1, NULL, out_graph);
 }

@@ -1,18 +1,19 @@
 // What a framework has to change in its graph to have the one that passes made of it.
 //
 //   {"version": 1, "graph": "a1b2...", "ranks": 2,
-//    "insert":  [{"before": "v92", "name": "x3", "op": "autosp.all_to_all", "args": [{"ref": "v76"},
+//    "insert":  [{"before": "v92", "name": "x3", "op": "autosp.all_to_all", "args": [{"ref":
+//    "v76"},
 //    ...]}],
 //    "rewire":  [{"node": "v92", "inputs": {"v76": "x3"}, "set": [[1, [2, {"sym": "ceil(S, 2)"}]]],
 //                 "op": "aten.add.Tensor"}],
 //    "outputs": ["x9", null]}
 //
-// A node of the file is kept where all its nodes in the graph are still there and mean the same, but
-// for operands from outside and for shapes that have an argument of their own; then its inputs are
-// rewired.  Else what stands in its place is told node by node, like what passes inserted, before
-// the next node that is kept.  A node that nobody reads any more is left to the framework.  In-place
-// ops become those that are not.  O(nodes).  Neighbours: aten_source.c (what was read), aten_emit.c
-// (one node), aten.def (arguments).  SPDX-License-Identifier: Apache-2.0
+// A node of the file is kept where all its nodes in the graph are still there and mean the same,
+// but for operands from outside and for shapes that have an argument of their own; then its inputs
+// are rewired.  Else what stands in its place is told node by node, like what passes inserted,
+// before the next node that is kept.  A node that nobody reads any more is left to the framework.
+// In-place ops become those that are not.  O(nodes).  Neighbours: aten_source.c (what was read),
+// aten_emit.c (one node), aten.def (arguments).  SPDX-License-Identifier: Apache-2.0
 #include "front/aten_edit.h"
 
 typedef enum fate { GONE, KEPT, AGAIN } fate;
@@ -100,8 +101,7 @@ static void decide(editor *e)
         }
     }
     const char *next = NULL;
-    ASP_FOR_NODES_REVERSE(e->g, n)
-    {
+    ASP_FOR_NODES_REVERSE (e->g, n) {
         const uint32_t i = n.i < e->s->n_nodes ? e->s->maker[n.i] : 0;
         if (i && e->fate[i - 1] == KEPT) next = e->s->made.at[i - 1].name;
         e->before[n.i] = next;
@@ -237,10 +237,8 @@ static asp_status put_kept(editor *e, const aten_made *m)
     const bool in_place = m->row && m->row->flags & ATEN_IN_PLACE;
     if (n_inputs == 0 && n_sizes == 0 && !in_place) return ASP_OK;
     asp_put(&e->rewire, "%s\n{\"node\": \"%s\", \"inputs\": {%s}, \"set\": [%s]",
-            e->n_rewired++ ? "," : "", m->name, n_inputs ? inputs.at : "",
-            n_sizes ? sizes.at : "");
-    if (in_place)
-        asp_put(&e->rewire, ", \"op\": \"%s\"", without_in_place(e, m->overload));
+            e->n_rewired++ ? "," : "", m->name, n_inputs ? inputs.at : "", n_sizes ? sizes.at : "");
+    if (in_place) asp_put(&e->rewire, ", \"op\": \"%s\"", without_in_place(e, m->overload));
     asp_put(&e->rewire, "}");
     return ASP_OK;
 }

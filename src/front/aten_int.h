@@ -57,7 +57,7 @@ struct asp_aten_source {
 typedef struct aten_import {
     asp_ctx *cx;
     asp_aten_source *source; // NULL: the file is not asked about again
-    asp_arena arena; // of the import alone
+    asp_arena arena;         // of the import alone
     const char *file;
     asp_graph *g;
     asp_builder b;

@@ -65,8 +65,7 @@ void aten_source_finish(aten_import *m, uint32_t n_outputs)
     s->type = ASP_NEW_ARRAY(a, asp_type, g->vals.n);
     s->node = asp_copy_bytes(a, g->nodes.at, g->nodes.n * sizeof *g->nodes.at);
     for (uint32_t n = 1; n < g->nodes.n; n++)
-        s->node[n].in =
-            asp_copy_bytes(a, s->node[n].in, s->node[n].n_in * sizeof *s->node[n].in);
+        s->node[n].in = asp_copy_bytes(a, s->node[n].in, s->node[n].n_in * sizeof *s->node[n].in);
     for (uint32_t v = 1; v < g->vals.n; v++) s->type[v] = g->vals.at[v].type;
     for (uint32_t i = 0; i < s->made.n; i++)
         for (uint32_t n = s->made.at[i].first; n < s->made.at[i].end; n++) s->maker[n] = i + 1;

@@ -64,8 +64,9 @@ asp_status asp_front_aten(asp_ctx *cx, const char *file, const json_t *json, asp
 // remembered.  text: the file, for its hash.  The source outlives the graph's passes, which may
 // insert and rewire; nodes keep their places.
 typedef struct asp_aten_source asp_aten_source;
+// ranks: that the file's graph is split for already; 1: none.
 asp_status asp_front_aten_kept(asp_ctx *cx, const char *file, const char *text, size_t bytes,
-                               asp_dtype dtype, asp_graph **out_graph,
+                               asp_dtype dtype, int64_t ranks, asp_graph **out_graph,
                                asp_aten_source **out_source);
 void asp_aten_source_destroy(asp_aten_source *s);
 // The i-th op that is not in the table: what it is called, for messages; false behind the last.

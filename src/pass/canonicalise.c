@@ -16,8 +16,8 @@
 //
 // Modules that count elements (ASP_EARLY) are lowered here, while sizes are those of whole tensors.
 // In a framework's own graph (options.kept) only those that count tokens are, and nothing else is
-// done. The passes behind it meet fewer shapes of the same program; values nobody reads any more stay for
-// dce.  With one rank nothing is done: the program is the one the user wrote.  O(nodes).
+// done. The passes behind it meet fewer shapes of the same program; values nobody reads any more
+// stay for dce.  With one rank nothing is done: the program is the one the user wrote.  O(nodes).
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/axes.h"
 #include "pass/pass.h"

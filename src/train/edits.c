@@ -114,7 +114,7 @@ static asp_status fill(asp_ctx *cx, asp_edits *e, const char *json, size_t bytes
     asp_graph *g;
     asp_aten_source *source;
     asp_text list, text, same;
-    ASP_TRY(asp_front_aten_kept(cx, e->file, json, bytes, e->dtype, &g, &source));
+    ASP_TRY(asp_front_aten_kept(cx, e->file, json, bytes, e->dtype, 1, &g, &source));
     asp_text_init(&list, &e->arena);
     asp_text_init(&text, &e->arena);
     asp_text_init(&same, &e->arena);
@@ -190,9 +190,10 @@ asp_status asp_edits_fit(const asp_edits *e, const char *json, size_t bytes)
 {
     if (!e || !json) return ASP_ERR_USAGE;
     if (asp_hash(json, bytes, 0) == e->hash) return ASP_OK;
-    return asp_fail(e->cx, ASP_ERR_USAGE,
-                    "the edit list was made for another graph than the one it is applied to, or was "
-                    "applied to it before; make a new one");
+    return asp_fail(
+        e->cx, ASP_ERR_USAGE,
+        "the edit list was made for another graph than the one it is applied to, or was "
+        "applied to it before; make a new one");
 }
 
 typedef struct verify_call {
@@ -226,10 +227,10 @@ static asp_status verify(asp_ctx *cx, void *arg)
     asp_aten_source *source;
     asp_arena a;
     asp_text text;
-    ASP_TRY(asp_front_aten_kept(cx, e->file, call->json, call->bytes, e->dtype, &g, &source));
+    ASP_TRY(
+        asp_front_aten_kept(cx, e->file, call->json, call->bytes, e->dtype, e->ranks, &g, &source));
     asp_arena_init(&a, cx);
     asp_text_init(&text, &a);
-    g->ranks = e->ranks;
     asp_pass_options o = {.ranks = e->ranks, .sp = e->sp, .dtype = e->dtype, .kept = true};
     asp_env_fill(&o.env, &g->examples);
     asp_status s = asp_graph_typecheck(g);
