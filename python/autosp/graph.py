@@ -165,7 +165,7 @@ class Writer:
             v = value_of(a)
             if isinstance(v, (int, float, bool)):
                 return self.argument(v)
-            return self.argument(v) if isinstance(v, (torch.SymInt, torch.SymFloat)) else {"ref": self.names[a]}
+            return self.argument(v) if isinstance(v, (torch.SymInt, torch.SymFloat)) else {"ref": self.names.setdefault(a, a.name)}
         if isinstance(a, torch.SymInt):
             e = self.sizes.expression(a)
             return e if isinstance(e, int) else {"sym": e}
@@ -187,7 +187,7 @@ class Writer:
 
     def node(self, n):
         v = value_of(n)
-        out = {"name": self.names[n], "op": op_name(n.target), "args": self.argument(n.args),
+        out = {"name": self.names.setdefault(n, n.name), "op": op_name(n.target), "args": self.argument(n.args),
                "kwargs": {k: self.argument(x) for k, x in n.kwargs.items() if k != "group"}, "out": self.type(v)}
         layer, line = where(n)
         if layer:

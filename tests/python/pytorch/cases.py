@@ -96,6 +96,45 @@ def two_models(rank, group, sizes):
     return {"errors": out, "again": abs(step(first, batch)[0] - eager)}
 
 
+def tools(rank, group, folder):
+    """plan, export and verify of one model."""
+    model, batch = models.build("plain"), models.batch("plain", 2, 24)
+    said = autosp.verify(model, batch, sp=group, strategy="ulysses")
+    path = autosp.export(model, batch, f"{folder}/{rank}")
+    back = autosp.prepare_autosp_inputs(batch["ids"], batch["targets"])
+    return {"verify": said, "plan": autosp.plan(model, batch, sp=2, strategy="ulysses"), "path": path, "same": back[0] is batch["ids"]}
+
+
+def engine(rank, group, config, steps):
+    """Losses of a DeepSpeed-shaped loop and of a plain one."""
+    losses = []
+    for split in (False, True):
+        model = models.build("plain")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if split:
+            it, _, _, _ = autosp.initialize(model, optimizer, config, backend="eager")
+        said = []
+        for i in range(steps):
+            loss = (it if split else model)(**models.batch("plain", 2, 22, seed=i))
+            said.append(loss.item())
+            if split:
+                it.backward(loss)
+                it.step()
+                continue
+            (loss / 2).backward()
+            if i % 2:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+        losses.append(said)
+    return losses
+
+
+def engine_refused(rank, group, config):
+    model = models.Plain()
+    autosp.initialize(model, torch.optim.SGD(model.parameters(), lr=0.1), config)
+
+
 # ---- what is refused ----
 
 class Breaks(models.Plain):

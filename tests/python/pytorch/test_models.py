@@ -83,3 +83,19 @@ def test_two_models_in_one_process(ranks):
 def test_an_unknown_op_on_whole_values(ranks):
     for loss, grads in ranks.give("cases", "unknown_on_whole", 2):
         assert loss <= LOSS and grads <= GRADIENTS
+
+
+def test_plan_export_and_verify(ranks, tmp_path):
+    for r in ranks.give("cases", "tools", 2, str(tmp_path)):
+        assert r["verify"]["loss"] <= LOSS and r["verify"]["gradients"] <= GRADIENTS and r["same"]
+        assert "forward: 4 x all_to_all" in r["plan"] and "1 x all_reduce" in r["plan"], r["plan"]
+        with open(r["path"]) as f:
+            assert "aten.scaled_dot_product_attention.default" in f.read()
+
+
+def test_a_loop_written_for_deepspeed(ranks):
+    config = {"sequence_parallel": {"autosp_size": 4}, "compile": {"deepcompile": True, "passes": ["autosp"]},
+              "zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 2, "gradient_clipping": 0.5}
+    for plain, split in ranks.give("cases", "engine", 4, config, 4):
+        assert max(abs(a - b) / abs(a) for a, b in zip(plain, split)) <= 1e-5
+        assert plain[2] != plain[0]

@@ -27,6 +27,16 @@ def test_settings(ranks, options, word):
     assert word in ranks.refuse("cases", "setting", 4, options)
 
 
+@pytest.mark.parametrize("config,word", [
+    ({"sequence_parallell": {}}, "sequence_parallell"),
+    ({"zero_optimization": {"stage": 3}}, "stage 3"),
+    ({"compile": {"passes": ["zero3"]}}, "zero3"),
+    ({"sequence_parallel": {"autosp_size": 2}, "sequence_parallel_size": 4}, "differ"),
+])
+def test_configurations(ranks, config, word):
+    assert word in ranks.refuse("cases", "engine_refused", 1, config)
+
+
 def test_a_list_fits_one_graph_once(ranks):
     first, second = ranks.give("cases", "twice", 1)[0]
     assert first == ""
