@@ -122,7 +122,7 @@ class _Call:
             if isinstance(e.inner_exception, Error):
                 raise e.inner_exception from None
             raise
-        except torch._dynamo.exc.Unsupported as e:
+        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as e:
             raise Error(f"the model is not one graph: {str(e).strip()}\nWrite the line without what stops the trace, or leave it out "
                         "of the model's forward.") from None
 

@@ -21,6 +21,7 @@ class Editor:
         self.graph = writer.graph.graph
         self.nodes = dict(writer.nodes)
         self.symbols, self.made = {}, {}
+        self.loss = loss_index(writer.graph)  # while all nodes have a value
 
     def apply(self, edits):
         """The list is read whole before the first edit, so that a list that does not fit leaves the graph as it was."""
@@ -45,11 +46,10 @@ class Editor:
         """Gradients are global: each rank seeds its share of the loss's, and those of parameters are summed."""
         if self.ranks == 1:
             return
-        loss = loss_index(self.writer.graph)
         node = next(n for n in reversed(self.graph.nodes) if n.op == "output")
         given = list(node.args[0])
         with self.graph.inserting_before(node):
-            given[loss] = self.graph.call_function(ops.seed, (given[loss], self.ranks))
+            given[self.loss] = self.graph.call_function(ops.seed, (given[self.loss], self.ranks))
         node.args = (tuple(given),)
         self._sum_gradients()
         self._tidy()
@@ -156,8 +156,7 @@ class Editor:
         """The loss; what else the model gives is kept for nobody."""
         node = next(n for n in reversed(self.graph.nodes) if n.op == "output")
         given = [None] * len(outputs_of(self.writer.graph))
-        loss = loss_index(self.writer.graph)
-        given[loss] = self.nodes[names[0]]
+        given[self.loss] = self.nodes[names[0]]
         node.args = (tuple(given),)
 
     def _sum_gradients(self):

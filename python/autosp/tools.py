@@ -40,7 +40,7 @@ def capture(model, batch, seq_dim=1, roles=None):
         if isinstance(e.inner_exception, _Captured):
             return e.inner_exception.text, e.inner_exception.dtype, e.inner_exception.tokens
         raise e.inner_exception from None
-    except torch._dynamo.exc.Unsupported as e:
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as e:
         raise Error(f"the model is not one graph: {str(e).strip()}") from None
     raise Error("the model calls nothing that can be compiled")
 
