@@ -564,6 +564,7 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
                        .env = px->options->env};
     bool tokens = false;
     ASP_TRY(asp_strategy_parse(px->cx, px->options->sp, p.ranks, &p.sp));
+    p.sp.plain = px->options->kept;
     choose_device(px, &p);
     add_symbol(&p.env, "S", 4096);
     add_symbol(&p.env, "B", 1);
