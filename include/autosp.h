@@ -115,6 +115,35 @@ ASP_API ASP_MUST_USE asp_status asp_model_type(asp_model *m, asp_value v, const 
 // The names of all ops: i = 0, 1, ... until NULL.  Static text.
 ASP_API const char *asp_op_name(size_t i);
 
+// ---- a framework's own graph
+// -------------------------------------------------------------------
+
+// What a framework has to change in its training graph so that each of P ranks runs its part of it:
+// the passes of a compiled program, for hosts that go on with their own compiler.
+typedef struct asp_edits asp_edits;
+
+// json: an exported graph (docs/pytorch-graphs.md); file: a name for messages.  dtype: "f32" or
+// "f64", what floating-point tensors count as.  sp: as in `autosp plan --sp`; NULL for auto.  Ops
+// that are not known are taken where nothing that is split reaches them, and refused elsewhere.
+ASP_API ASP_MUST_USE asp_status asp_edits_create(asp_ctx *cx, const char *file, const char *json,
+                                                 size_t bytes, const char *dtype, int64_t ranks,
+                                                 const char *sp, asp_edits **out_edits);
+ASP_API void asp_edits_destroy(asp_edits *e);
+// The list, a JSON object; the split program as graph text.
+ASP_API const char *asp_edits_json(const asp_edits *e);
+ASP_API const char *asp_edits_text(const asp_edits *e);
+// Is json the very graph that the list was made for?  After the list was applied it is not.
+ASP_API ASP_MUST_USE asp_status asp_edits_fit(const asp_edits *e, const char *json, size_t bytes);
+// Is json, the framework's graph after the list was applied, the split program?  Reads it again,
+// compares all nodes and proves it anew.
+ASP_API ASP_MUST_USE asp_status asp_edits_verify(const asp_edits *e, const char *json,
+                                                 size_t bytes);
+
+// Where the rows of a rank's part of n rows stand: out[i] of each of the ceil(n / ranks) it has
+// room for, -1 past its end.  rings and zigzag: as the attributes of shard_slice say.
+ASP_API void asp_row_places(int64_t n, int64_t ranks, int64_t rings, bool zigzag, int64_t rank,
+                            int64_t *out);
+
 // ---- compiling
 // ---------------------------------------------------------------------------------
 

@@ -81,8 +81,26 @@ static asp_status attention_rate(asp_ctx *cx, float *x, double *out_gflops)
 }
 
 typedef struct exchange_job {
-    double gbs;
+    double gbs, latency_us;
 } exchange_job;
+
+// Of an exchange of next to nothing: the best of a few runs of many, in which ranks catch up with
+// each other.
+static asp_status exchange_latency(asp_comm *comm, float *x, double *out_us)
+{
+    enum { RUNS = 10, TIMES = 40 };
+    const asp_tensor from = {x, ASP_F32, 2, {2, 1}}, to = {x + 2, ASP_F32, 2, {1, 2}};
+    const asp_all_to_all a = {.split = 0, .gather = 1};
+    double best = 1e9;
+    for (int run = 0; run < RUNS; run++) {
+        const double start = asp_seconds();
+        for (int i = 0; i < TIMES; i++)
+            ASP_TRY(asp_comm_all_to_all(comm, NULL, &from, &a, &to, NULL));
+        best = fmin(best, (asp_seconds() - start) * 1e6 / TIMES);
+    }
+    *out_us = best;
+    return ASP_OK;
+}
 
 static asp_status exchange_main(void *arg, asp_comm *comm, asp_ctx *cx)
 {
@@ -100,6 +118,9 @@ static asp_status exchange_main(void *arg, asp_comm *comm, asp_ctx *cx)
             (double)asp_comm_bytes(ASP_COMM_all_to_all, n, 4, 2, 0) / (asp_seconds() - start) / 1e9;
         if (asp_comm_rank(comm) == 0 && rate > j->gbs) j->gbs = rate;
     }
+    double latency = 0;
+    if (s == ASP_OK) s = exchange_latency(comm, x, &latency);
+    if (asp_comm_rank(comm) == 0) j->latency_us = latency;
     free(x);
     return s;
 }
@@ -117,6 +138,7 @@ static asp_status measure(asp_ctx *cx, float *x, asp_machine *m)
     m->triad_gbs = asp_probe_triad(x, x + TRIAD_FLOATS, x + 2 * TRIAD_FLOATS, TRIAD_FLOATS);
     ASP_TRY(asp_ranks_run(cx, ASP_COMM_thread, 2, exchange_main, &exchange));
     m->exchange_gbs = exchange.gbs;
+    m->latency_us = exchange.latency_us;
     asp_print(stdout, "fma       %8.1f GFLOP/s a core, registers only (%s)\n", m->fma_gflops,
               asp_isa_name(asp_isa_best()));
     asp_print(stdout, "gemm      %8.1f GFLOP/s, %.2f of it (1024 x 1024 x 1024, one thread)\n",
@@ -128,6 +150,7 @@ static asp_status measure(asp_ctx *cx, float *x, asp_machine *m)
     asp_print(stdout,
               "exchange  %8.1f GB/s received by each of 2 thread ranks (8 MiB all-to-all)\n",
               m->exchange_gbs);
+    asp_print(stdout, "latency   %8.1f us an exchange of next to nothing\n", m->latency_us);
     return ASP_OK;
 }
 

@@ -39,6 +39,8 @@ uint32_t asp_flow_add_node(asp_flow *f)
     return f->first.n - 1;
 }
 
+uint32_t asp_flow_count_nodes(const asp_flow *f) { return f->first.n; }
+
 static void add_arc(asp_flow *f, uint32_t from, uint32_t to, int64_t capacity)
 {
     ASP_PUSH(f->arena, &f->arcs, (arc){.to = to, .next = f->first.at[from], .left = capacity});

@@ -179,3 +179,7 @@ const asp_remat_candidate *asp_remat_frontier_best(const asp_remat_frontier *f, 
 // The same in one call; ASP_ERR_LIMIT with the smallest peak there is when none fits.
 asp_status asp_remat_budget(asp_ctx *cx, asp_arena *a, const asp_remat_program *p, uint32_t options,
                             int64_t bytes, asp_remat_candidate *out_candidate);
+// A lower bound on what any choice repeats, in ps, for each of n budgets (Lagrange's, from cuts at
+// many prices): how far an answer can be from the best.  Takes longer than the search.
+asp_status asp_remat_bound(asp_ctx *cx, const asp_remat_program *p, uint32_t options,
+                           const int64_t *budgets, uint32_t n, double *out_ps);

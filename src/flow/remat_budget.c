@@ -3,7 +3,7 @@
 //   fixed policies          simulated as they are
 //   up to 16 candidates     every choice that can matter, by branch and bound (remat_exact.c)
 //   more                    segments, options for each, the chain for all targets of the peak; some
-//                           of its answers, evenly spread, simulated whole.  Once for each distinct
+//                           of its answers simulated whole.  Once for each distinct
 //                           choice of the fixed policies among values that belong to no segment.
 //                           Small programs' answers are bettered value by value (remat_polish.c)
 //
@@ -20,7 +20,7 @@
 #define LONGEST_SPAN 4u // segments treated as one
 #define TINY_OPS 200u   // where spans of any length and points beside the hull are tried
 #define BUCKETS 1024u
-#define STEPS_SIMULATED 400000u // of all targets together
+#define STEPS_SIMULATED 800000u // of all targets together
 #define STEPS_POLISHED 600000
 #define MIN_TARGETS 100u
 #define MAX_TARGETS 400u
@@ -149,24 +149,36 @@ static uint32_t targets_of(const remat_search *s)
     return n < MIN_TARGETS ? MIN_TARGETS : n > MAX_TARGETS ? MAX_TARGETS : n;
 }
 
+// Which answers to simulate: all, or half of them evenly by bytes (nearer to each other where
+// memory is short) and half evenly by time.
+static bool *choose_answers(asp_arena *a, const remat_chain_point *points, uint32_t n,
+                            uint32_t targets)
+{
+    bool *chosen = ASP_NEW_ARRAY(a, bool, n);
+    double least = (double)points[0].need, bytes = (double)points[n - 1].need - least;
+    double fast = (double)points[n - 1].ps, time = (double)points[0].ps - fast;
+    uint32_t by_bytes = 0, by_time = n - 1;
+    for (uint32_t t = 0; t < targets / 2; t++) {
+        double part = (double)t / (targets / 2 - 1);
+        while (by_bytes + 1 < n && (double)points[by_bytes + 1].need <= least + bytes * part * part)
+            by_bytes++;
+        while (by_time > 0 && (double)points[by_time - 1].ps <= fast + time * part) by_time--;
+        chosen[by_bytes] = chosen[by_time] = true;
+    }
+    for (uint32_t i = 0; n <= targets && i < n; i++) chosen[i] = true;
+    return chosen;
+}
+
 static asp_status try_chain(asp_ctx *cx, remat_search *s, const remat_chain *chain, candidates *out)
 {
-    const remat_chain_point *points = chain->points[0];
-    uint32_t n = chain->n_points[0], targets = targets_of(s), last = NONE;
+    uint32_t n = chain->n_points[0];
     if (n == 0) return ASP_OK;
-    int64_t low = points[0].need, high = points[n - 1].need;
-    for (uint32_t t = 0, at = 0; t < targets; t++) {
-        int64_t target = low + (int64_t)((double)(high - low) * t / (targets - 1));
-        if (n <= targets)
-            at = t;
-        else
-            while (at + 1 < n && points[at + 1].need <= target) at++;
-        if (at >= n) break;
-        if (at == last) continue;
-        last = at;
+    const bool *chosen = choose_answers(s->arena, chain->points[0], n, targets_of(s));
+    for (uint32_t i = 0; i < n; i++) {
+        if (!chosen[i]) continue;
         remat_values saved = {0};
-        for (uint32_t i = 0; i < s->globals.n; i++) ASP_PUSH(s->arena, &saved, s->globals.at[i]);
-        remat_chain_values(s, chain, at, &saved);
+        for (uint32_t k = 0; k < s->globals.n; k++) ASP_PUSH(s->arena, &saved, s->globals.at[k]);
+        remat_chain_values(s, chain, i, &saved);
         ASP_TRY(try_candidate(cx, s, make_candidate(s->arena, &saved, "chain"), out));
     }
     return ASP_OK;

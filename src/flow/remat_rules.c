@@ -112,6 +112,7 @@ static bool is_banned(walk *w, uint32_t node, const remat_bans_of *rules)
     if (n->is_input) return !n->backward;
     if (n->backward) return false;
     if (n->flags & ASP_REMAT_MUST_SAVE) return true;
+    if (n->flags & ASP_REMAT_MUST_RECOMPUTE) return n->kind == ASP_REMAT_RANDOM;
     if (!n->forward || n->kind == ASP_REMAT_PICK || n->kind == ASP_REMAT_VIEW) return false;
     if (rules->spared && rules->spared[node]) return false;
     if (!is_cheap(n, rules)) return true;
@@ -162,9 +163,10 @@ typedef struct chains {
     uint32_t mark;
 } chains;
 
-static void ban_unless_view(const chains *c, uint32_t node)
+static void ban_if_allowed(const chains *c, uint32_t node)
 {
-    if (c->g->nodes[node].kind != ASP_REMAT_VIEW) c->banned[node] = true;
+    const remat_node *n = &c->g->nodes[node];
+    if (n->kind != ASP_REMAT_VIEW && !(n->flags & ASP_REMAT_MUST_RECOMPUTE)) c->banned[node] = true;
 }
 
 static void push_readers(chains *c, uint32_t node, uint32_t last)
@@ -210,7 +212,7 @@ static void ban_far_readers(chains *c, uint32_t x)
     for (uint32_t u = 0; u < n->n_users; u++) {
         uint32_t user = c->g->users[n->first_user + u];
         const remat_node *y = &c->g->nodes[user];
-        if (y->forward && y->order > breaks && remat_fuses(n, y)) ban_unless_view(c, user);
+        if (y->forward && y->order > breaks && remat_fuses(n, y)) ban_if_allowed(c, user);
     }
 }
 
@@ -226,7 +228,7 @@ static void ban_long_chains(chains *c, bool *visited)
             if (visited[order]) continue;
             visited[order] = true;
             if (order > start + LONG_CHAIN && c->heap.n == 0) {
-                ban_unless_view(c, node);
+                ban_if_allowed(c, node);
                 break;
             }
             const remat_node *n = &c->g->nodes[node];

@@ -248,9 +248,24 @@ static asp_status settle_memory(aten_call *c, const json_t *args, aten_value *va
     return ASP_OK;
 }
 
-static asp_status finish_node(aten_call *c, const json_t *args)
+// For an edit list each node of the file has nodes of its own: what it passes on is a cast to what
+// it is.
+static asp_status own_results(aten_call *c, asp_node last)
 {
     aten_import *m = c->m;
+    for (uint32_t i = 0; m->source && i < c->out.n; i++) {
+        asp_val v = c->out.at[i];
+        if (asp_val_at(m->g, v)->node.i > last.i) continue;
+        asp_cast_attr same = {.to = asp_val_type(m->g, v)->dtype};
+        c->out.at[i] = ASP_B1(&m->b, cast, &same, v);
+    }
+    return m->b.status;
+}
+
+static asp_status finish_node(aten_call *c, asp_node last, const json_t *args)
+{
+    aten_import *m = c->m;
+    ASP_TRY(own_results(c, last));
     ASP_TRY(check_results(c));
     for (uint32_t i = 0; i < c->out.n; i++)
         if (!asp_val_at(m->g, c->out.at[i])->name)
@@ -258,7 +273,29 @@ static asp_status finish_node(aten_call *c, const json_t *args)
                            c->is_list ? asp_printf(&m->arena, "%s.%u", c->name, i) : c->name);
     aten_value value = {.at = c->out.at, .n = c->out.n, .list = c->is_list};
     ASP_TRY(settle_memory(c, args, &value));
+    aten_source_end(m, c->out.at, c->out.n, c->is_list);
     return add_name(m, c->name, value);
+}
+
+// An op that is not in the table: its results are given, like inputs.  That it reads nothing which
+// would be split is for asp_aten_unknown's caller to see to.
+static asp_status take_unknown(aten_call *c, const json_t *args, const json_t *kwargs)
+{
+    aten_import *m = c->m;
+    aten_arg ignored;
+    for (size_t i = 0; i < json_array_size(args); i++)
+        ASP_TRY(aten_any_argument(c, json_array_get(args, i), &ignored));
+    for (void *i = json_object_iter((json_t *)(uintptr_t)kwargs); i;
+         i = json_object_iter_next((json_t *)(uintptr_t)kwargs, i))
+        ASP_TRY(aten_any_argument(c, json_object_iter_value(i), &ignored));
+    for (uint32_t i = 0; i < c->n_types; i++) {
+        const char *name = c->is_list ? asp_printf(&m->arena, "%s.%u", c->name, i) : c->name;
+        asp_input_attr a = {.name = name, .role = "other"};
+        aten_give(c, asp_build_declared(&m->b, ASP_OP_input, &a, &c->type[i]));
+    }
+    static const aten_row unknown = {.overload = "", .flags = 0, .params = ""};
+    c->row = &unknown;
+    return m->b.status;
 }
 
 // {"op": "getitem", "args": [{"ref": LIST}, INDEX]}
@@ -277,6 +314,8 @@ static asp_status read_getitem(aten_import *m, const char *name, const json_t *a
     if (v.apart) v.memory += (uint32_t)json_integer_value(index);
     v.n = 1;
     v.list = false;
+    aten_source_begin(m, name, "getitem", NULL);
+    aten_source_end(m, v.at, 1, false);
     return add_name(m, name, v);
 }
 
@@ -288,16 +327,21 @@ static asp_status translate(aten_import *m, const char *name, const char *op, co
     if (strcmp(op, "getitem") == 0) return read_getitem(m, name, args);
     aten_call *c = ASP_NEW(&m->arena, aten_call);
     *c = (aten_call){.m = m, .row = aten_find(op), .name = name};
-    if (!c->row)
+    if (!c->row && !m->source)
         return asp_fail(m->cx, ASP_ERR_UNSUPPORTED,
                         "this op is not supported; `autosp docs aten` lists those that are");
+    aten_source_begin(m, name, op, c->row);
     ASP_TRY(read_declared(c, json_object_get(o, "out")));
-    ASP_TRY(aten_decode(c, args, kwargs));
     asp_node last = m->g->tail;
-    c->row->fn(c);
+    if (!c->row)
+        ASP_TRY(take_unknown(c, args, kwargs));
+    else {
+        ASP_TRY(aten_decode(c, args, kwargs));
+        c->row->fn(c);
+    }
     ASP_TRY(m->b.status);
     ASP_TRY(check_sizes(m, last));
-    return finish_node(c, args);
+    return finish_node(c, last, args);
 }
 
 static asp_status read_node(aten_import *m, const json_t *o)
@@ -361,17 +405,18 @@ static asp_status read_file(aten_import *m, const json_t *file)
     return read_outputs(m, json_object_get(file, "outputs"));
 }
 
-bool asp_front_is_aten(const json_t *file) { return json_is_array(json_object_get(file, "nodes")); }
-
-asp_status asp_front_aten(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,
-                          asp_graph **out_graph)
+static asp_status import(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,
+                         int64_t ranks, asp_aten_source *source, asp_graph **out_graph)
 {
-    aten_import m = {.cx = cx, .file = file, .dtype = dtype};
+    aten_import m = {.cx = cx, .file = file, .dtype = dtype, .source = source};
     m.g = asp_graph_create(cx, "graph");
+    m.g->ranks = ranks;
     m.b = (asp_builder){.g = m.g, .loc = ""};
     asp_arena_init(&m.arena, cx);
     asp_map_init(&m.names, &m.arena);
     asp_status s = read_file(&m, json);
+    if (s >= 0 && source)
+        aten_source_finish(&m, (uint32_t)json_array_size(json_object_get(json, "outputs")));
     asp_arena_fini(&m.arena);
     if (s < 0) {
         asp_graph_destroy(m.g);
@@ -379,4 +424,32 @@ asp_status asp_front_aten(asp_ctx *cx, const char *file, const json_t *json, asp
     }
     *out_graph = m.g;
     return ASP_OK;
+}
+
+asp_status asp_front_aten_kept(asp_ctx *cx, const char *file, const char *text, size_t bytes,
+                               asp_dtype dtype, int64_t ranks, asp_graph **out_graph,
+                               asp_aten_source **out_source)
+{
+    json_t *json;
+    asp_arena a;
+    ASP_TRY(asp_json_parse(cx, file, text, bytes, &json));
+    asp_arena_init(&a, cx);
+    asp_aten_source *source = ASP_NEW(&a, asp_aten_source); // lies on its own arena
+    source->arena = a;
+    source->hash = asp_hash(text, bytes, 0);
+    asp_status s = import(cx, file, json, dtype, ranks, source, out_graph);
+    json_decref(json);
+    if (s < 0)
+        asp_aten_source_destroy(source);
+    else
+        *out_source = source;
+    return s;
+}
+
+bool asp_front_is_aten(const json_t *file) { return json_is_array(json_object_get(file, "nodes")); }
+
+asp_status asp_front_aten(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,
+                          asp_graph **out_graph)
+{
+    return import(cx, file, json, dtype, 1, NULL, out_graph);
 }

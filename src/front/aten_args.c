@@ -216,6 +216,7 @@ static asp_status decode_ref(aten_call *c, const char *name, aten_arg *out)
         return asp_fail(m->cx, ASP_ERR_INPUT, "reads the list %.80s whole; getitem picks from it",
                         name);
     *out = (aten_arg){.kind = ATEN_TENSOR, .val = v->at[0], .memory = v->memory};
+    aten_source_read(m, name, v->at[0]);
     return ASP_OK;
 }
 
@@ -298,6 +299,18 @@ static asp_status decode_value(aten_call *c, const json_t *v, bool in_list, aten
     return ASP_OK;
 }
 
+// Of an op that is not in the table: what it reads counts, the rest is not looked at.
+asp_status aten_any_argument(aten_call *c, const json_t *v, aten_arg *out)
+{
+    if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v); i++)
+            ASP_TRY(aten_any_argument(c, json_array_get(v, i), out));
+        return ASP_OK;
+    }
+    const char *name = json_string_value(json_object_get(v, "ref"));
+    return name ? decode_ref(c, name, out) : ASP_OK;
+}
+
 // ---- parameters
 // ----------------------------------------------------------------------------------
 
@@ -331,6 +344,15 @@ static bool next_param(const char **s, param *out)
         ASP_CHECK(kind == stop);
     *s = stop;
     return true;
+}
+
+const char *aten_param_name(const aten_row *row, uint32_t index, char buf[32])
+{
+    const char *s = row->params;
+    param p;
+    for (uint32_t i = 0; next_param(&s, &p); i++)
+        if (i == index) return memcpy(buf, p.name, sizeof p.name);
+    return NULL;
 }
 
 static bool item_fits(const aten_arg *a, char kind)

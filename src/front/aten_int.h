@@ -25,9 +25,39 @@ typedef struct aten_memory {
     const char *changed_by; // the node, for messages
 } aten_memory;
 
+// A node of the file, remembered for the edit list.
+typedef struct aten_read {
+    const char *name; // as its arguments say
+    asp_val val;
+} aten_read;
+
+typedef struct aten_made {
+    const char *name, *overload, *loc;
+    const struct aten_row *row; // NULL: getitem, or an op that is not in the table
+    uint32_t first, end;        // nodes of the graph that it became: first .. end - 1
+    const asp_val *at;          // results
+    uint32_t n;
+    bool list;
+    ASP_VEC(aten_read) reads;
+} aten_made;
+
+// What the graph was when it had just been read.  Passes keep the indices of nodes and values.
+struct asp_aten_source {
+    asp_arena arena; // owns everything below, and the struct
+    ASP_VEC(aten_made) made;
+    uint64_t hash;       // of the file's text
+    uint32_t *maker;     // by node: index + 1 in made; 0: an input
+    asp_node_info *node; // by node, with its operands
+    asp_type *type;      // by value
+    const char **name;   // by value: how the file calls it, or NULL
+    uint32_t n_nodes, n_vals;
+    uint32_t n_outputs; // of the file
+};
+
 typedef struct aten_import {
     asp_ctx *cx;
-    asp_arena arena; // of the import alone
+    asp_aten_source *source; // NULL: the file is not asked about again
+    asp_arena arena;         // of the import alone
     const char *file;
     asp_graph *g;
     asp_builder b;
@@ -85,8 +115,9 @@ typedef struct aten_call {
 typedef void aten_fn(aten_call *c);
 
 typedef enum aten_flag {
-    ATEN_VIEW = 1,    // the result may be the first operand's memory
-    ATEN_IN_PLACE = 2 // the first operand is changed; what shares its memory is void
+    ATEN_VIEW = 1,     // the result may be the first operand's memory
+    ATEN_IN_PLACE = 2, // the first operand is changed; what shares its memory is void
+    ATEN_LIKE = 4      // the result's shape is read off an operand
 } aten_flag;
 
 struct aten_row {
@@ -107,10 +138,21 @@ const aten_row *aten_find(const char *overload);
 
 // Decodes args and kwargs by the row's parameters.  Messages name the argument.
 asp_status aten_decode(aten_call *c, const json_t *args, const json_t *kwargs);
+asp_status aten_any_argument(aten_call *c, const json_t *v, aten_arg *out);
 // "2*S-2", 7, {"sym": ...} and dtypes of the file.
 asp_status aten_size(aten_import *m, const json_t *v, asp_size *out);
 asp_status aten_type(aten_import *m, const json_t *v, asp_type *out);
 asp_status aten_dtype(aten_import *m, const char *name, asp_dtype *out);
+// The name of the row's parameter of this index, in buf; NULL behind the last.
+const char *aten_param_name(const aten_row *row, uint32_t index, char buf[32]);
+
+// ---- the source of a graph (aten_source.c)
+// -------------------------------------------------------
+
+void aten_source_begin(aten_import *m, const char *name, const char *overload, const aten_row *row);
+void aten_source_read(aten_import *m, const char *name, asp_val v);
+void aten_source_end(aten_import *m, const asp_val *at, uint32_t n, bool list);
+void aten_source_finish(aten_import *m, uint32_t n_outputs);
 
 // ---- for the translating functions
 // ---------------------------------------------------------------

@@ -455,6 +455,10 @@ void aten_full(aten_call *c)
     uint32_t at = 0;
     while (at < ATEN_MAX_ARGS - 1 && c->arg[at].kind != ATEN_NUMBER && c->arg[at].kind != ATEN_BOOL)
         at++;
+    if (c->arg[at].kind == ATEN_NUMBER && !c->arg[at].is_const && c->type[0].rank == 0) {
+        aten_give(c, aten_scalar(c, &c->arg[at], c->type[0].dtype)); // a number made of sizes
+        return;
+    }
     filled(c, c->arg[at].kind == ATEN_BOOL ? c->arg[at].flag : aten_f64(c, at));
 }
 

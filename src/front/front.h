@@ -59,6 +59,24 @@ bool asp_front_is_aten(const json_t *json);
 asp_status asp_front_aten(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,
                           asp_graph **out_graph);
 
+// The same for a framework that goes on with its own graph: each node of the file has nodes of its
+// own, ops that are not in the table are inputs of the graph, and what became of each node is
+// remembered.  text: the file, for its hash.  The source outlives the graph's passes, which may
+// insert and rewire; nodes keep their places.
+typedef struct asp_aten_source asp_aten_source;
+// ranks: that the file's graph is split for already; 1: none.
+asp_status asp_front_aten_kept(asp_ctx *cx, const char *file, const char *text, size_t bytes,
+                               asp_dtype dtype, int64_t ranks, asp_graph **out_graph,
+                               asp_aten_source **out_source);
+void asp_aten_source_destroy(asp_aten_source *s);
+// The i-th op that is not in the table: what it is called, for messages; false behind the last.
+// Its operands must turn out to be replicable.
+bool asp_aten_unknown(const asp_aten_source *s, uint32_t i, const char **out_what,
+                      const asp_val **out_operands, uint32_t *out_n);
+// What the framework has to change in its graph to have g, which passes made of the one that was
+// read: a JSON object (docs/pytorch-graphs.md).
+asp_status asp_front_put_edits(asp_ctx *cx, const asp_aten_source *s, asp_graph *g, asp_text *t);
+
 void asp_front_put_aten(asp_text *t); // the ATen overloads that are known, as a table
 
 // path is a config.json, a folder that holds one (and perhaps safetensors), an exported graph

@@ -15,9 +15,11 @@
 //                                               %m = div %1, %2
 //
 // Modules that count elements (ASP_EARLY) are lowered here, while sizes are those of whole tensors.
-// The passes behind it meet fewer shapes of the same program; values nobody reads any more stay for
-// dce.  With one rank nothing is done: the program is the one the user wrote.  O(nodes).
+// In a framework's own graph (options.kept) only those that count tokens are, and nothing else is
+// done. The passes behind it meet fewer shapes of the same program; values nobody reads any more
+// stay for dce.  With one rank nothing is done: the program is the one the user wrote.  O(nodes).
 // SPDX-License-Identifier: Apache-2.0
+#include "pass/axes.h"
 #include "pass/pass.h"
 
 static bool same_type(const asp_graph *g, const asp_node_info *info)
@@ -110,9 +112,42 @@ static bool take_padding(asp_graph *g, asp_node n)
     return true;
 }
 
+// Does the node need all of a dimension in which tokens stand?
+static bool counts_tokens(const asp_axes *x, asp_node n)
+{
+    const asp_node_axes *a = x->node[n.i];
+    if (!a) return false;
+    if (!a->has_rule) return true;
+    for (uint32_t c = 0; c < a->rule.n_letters; c++)
+        if (a->rule.letter[c].kind != ASP_LETTER_SPLIT && asp_axes_count_tokens(x, a->letter[c]))
+            return true;
+    return false;
+}
+
+// A framework's own graph: modules that count tokens are lowered, nothing else is touched.
+static asp_status lower_token_counts(asp_pass *px, asp_graph *g)
+{
+    asp_axes x;
+    asp_val *map = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
+    asp_axes_analyse(px->scratch, g, &x);
+    for (asp_node n = g->head, next; n.i; n = next) {
+        next = asp_node_at(g, n)->next;
+        if (n.i >= x.g->nodes.n || !asp_op_has(asp_node_at(g, n)->op, ASP_EARLY)) continue;
+        if (!counts_tokens(&x, n)) continue;
+        const asp_node_info info = *asp_node_at(g, n);
+        ASP_TRY(asp_lower_node(px, g, n, map));
+        for (uint32_t i = 0; i < info.n_out; i++)
+            asp_graph_replace_uses(g, (asp_val){info.first.i + i}, map[info.first.i + i]);
+        asp_graph_remove(g, n);
+        px->changes++;
+    }
+    return ASP_OK;
+}
+
 asp_status asp_pass_canonicalise(asp_pass *px, asp_graph *g)
 {
     if (px->options->ranks == 1) return ASP_OK;
+    if (px->options->kept) return lower_token_counts(px, g);
     const uint32_t n_old = g->vals.n; // what is made here is not rewired
     asp_val *map = ASP_NEW_ARRAY(px->scratch, asp_val, n_old);
     for (asp_node n = g->head, next; n.i; n = next) {

@@ -61,6 +61,12 @@ static asp_status read_line(asp_ctx *cx, const char *file, char *line, header *h
         h->options.sp = value;
     else if (strcmp(key, "ac") == 0)
         h->options.ac = value;
+    else if (strcmp(key, "recompute") == 0)
+        h->options.recompute = value;
+    else if (strcmp(key, "save") == 0)
+        h->options.save = value;
+    else if (strcmp(key, "budget") == 0)
+        return read_number(cx, file, key, value, &h->options.budget);
     else if (strcmp(key, "ranks") == 0)
         return read_number(cx, file, key, value, &h->options.ranks);
     else if (strcmp(key, "dtype") == 0)
@@ -68,9 +74,11 @@ static asp_status read_line(asp_ctx *cx, const char *file, char *line, header *h
     else if (strcmp(key, "env") == 0)
         return read_env(cx, file, value, &h->options.env);
     else
-        return asp_fail(cx, ASP_ERR_INPUT,
-                        "%s: unknown key '%s'; the keys are passes, ranks, sp, ac, dtype, env",
-                        file, key);
+        return asp_fail(
+            cx, ASP_ERR_INPUT,
+            "%s: unknown key '%s'; the keys are passes, ranks, sp, ac, recompute, save, "
+            "budget, dtype, env",
+            file, key);
     return ASP_OK;
 }
 

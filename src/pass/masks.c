@@ -131,6 +131,15 @@ static asp_status rewrite(asp_masking *m, asp_builder *b)
     return ASP_OK;
 }
 
+// A framework's own attention takes "causal" or a mask.
+static bool is_told_by_causal(const asp_masking *m)
+{
+    asp_masking as = *m;
+    if (m->slopes.i || m->dense || m->n_lookups) return false;
+    set_mask_attr(&as);
+    return *as.attr.mask == 0;
+}
+
 // ---- the pass ----------------------------------------------------------------------------------
 
 // Operands that were read before, of layers that share a mask.
@@ -177,9 +186,11 @@ static asp_status fold_attention(asp_pass *px, asp_folder *f, asp_node node, rea
     const asp_masking *before = read_before(done, &m, operand);
     if (before) {
         read_again(&m, before);
+        if (px->options->kept && !is_told_by_causal(&m)) return ASP_OK;
         return rewrite(&m, &(asp_builder){.g = g, .before = node, .loc = info->loc});
     }
     if (!asp_masking_read(&m, operand)) return ASP_OK;
+    if (px->options->kept && !is_told_by_causal(&m)) return ASP_OK;
     asp_builder b = {.g = g, .before = node, .loc = info->loc};
     if (m.slopes.i) return rewrite(&m, &b);
     for (uint32_t i = given; i < m.n_lookups; i++) {
@@ -201,7 +212,7 @@ asp_status asp_pass_masks(asp_pass *px, asp_graph *g)
     asp_folder f;
     readings done = {0};
     asp_folder_init(&f, g, px->scratch);
-    ASP_TRY(asp_find_manual_attention(px, &f));
+    if (!px->options->kept) ASP_TRY(asp_find_manual_attention(px, &f));
     asp_folder_init(&f, g, px->scratch); // there are more values now
     for (asp_node n = g->head, next; n.i; n = next) {
         next = asp_node_at(g, n)->next;

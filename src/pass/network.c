@@ -154,6 +154,7 @@ asp_status asp_placement_cut(asp_placement *p)
     w.of_val = ASP_NEW_ARRAY(p->arena, readers, p->g->vals.n);
     collect_readers(&w);
     build(&w);
+    p->vertices = asp_flow_count_nodes(w.f);
     asp_status s = asp_flow_solve(p->cx, w.f, w.source, w.sink, &p->cost);
     if (s == ASP_ERR_UNSUPPORTED) return refuse(&w);
     ASP_TRY(s);

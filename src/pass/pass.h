@@ -16,6 +16,7 @@ typedef struct asp_pass_options {
     int64_t budget;                         // ... takes at most so many bytes
     asp_env env;     // S, B, ...: what sizes are at plan time; empty where nothing is planned
     asp_dtype dtype; // of parameters and activations: f32 or f64
+    bool kept;       // the graph is a framework's: nodes that need not change stay as they are
     const asp_device *device; // one rank's, for prices of --sp auto; NULL: as if measured nowhere
 } asp_pass_options;
 
@@ -54,6 +55,8 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
 
 // The pipelines: module graph -> sharded module graph -> joint graph -> scheduled joint graph.
 #define ASP_PIPELINE_SHARD "canonicalise,masks,dce,loss,place,shard,dce,check"
+#define ASP_PIPELINE_KEPT \
+    "canonicalise,masks,grouped,loss,place,shard,dce,check" // with options.kept
 #define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
 #define ASP_PIPELINE_PLAN "remat,ring,fuse,absorb,dce"
 

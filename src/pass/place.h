@@ -22,6 +22,7 @@ typedef enum asp_sp_kind {
 typedef struct asp_strategy {
     asp_sp_kind kind;
     int64_t heads, rings; // of hybrid:UxR, their product is the ranks; else all ranks and 1
+    bool plain;           // what goes round a ring has no mask but "causal"
 } asp_strategy;
 
 // NULL: auto.
@@ -54,8 +55,9 @@ typedef struct asp_placement {
     asp_device device; // for those of --sp auto
     int64_t latency;   // of an exchange, in bytes of all ranks; 1: only that fewer are better
     ASP_VEC(asp_chain) chains;
-    asp_op_place *op; // by node; meaningful where axes.node is set
-    int64_t cost;     // of the cut: bytes moved by all ranks, forward and backward, + 1 an exchange
+    asp_op_place *op;  // by node; meaningful where axes.node is set
+    uint32_t vertices; // of the network
+    int64_t cost; // of the cut: bytes moved by all ranks, forward and backward, + 1 an exchange
 } asp_placement;
 
 // Bytes of an exchange of v between "sequence" and the chain, forward and backward, plus 1;

@@ -327,8 +327,30 @@ static bool other_legal(const asp_placement *p, asp_node n, const asp_chain *cha
 typedef struct candidate {
     asp_chain chain;
     uint32_t cover, part; // mixers where every operand has it; mixers where it is legal
+    // Of the mixer that it is of: how far from the inputs, which dim of its results.  Among equals
+    // these decide, and the list of nodes does not.
+    uint32_t level, place;
     uint32_t met;
 } candidate;
+
+// By node: the longest way from an input.
+static uint32_t *levels(const asp_placement *p)
+{
+    uint32_t *level = ASP_NEW_ARRAY(p->arena, uint32_t, p->g->nodes.n);
+    ASP_FOR_NODES (p->g, n)
+        for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_in; i++) {
+            const uint32_t below = level[asp_val_at(p->g, asp_node_at(p->g, n)->in[i])->node.i];
+            if (level[n.i] <= below) level[n.i] = below + 1;
+        }
+    return level;
+}
+
+static bool stands_first(const candidate *a, const candidate *b)
+{
+    if (a->level != b->level) return a->level < b->level;
+    if (a->chain.atoms.n != b->chain.atoms.n) return a->chain.atoms.n > b->chain.atoms.n;
+    return a->place < b->place;
+}
 
 // The atoms of one result dim of a mixer that may be split, batch left out; n = 0 when the dim is
 // tokens or must be whole.
@@ -350,16 +372,24 @@ static asp_atoms splittable(const asp_placement *p, const asp_node_axes *a, cons
 
 typedef ASP_VEC(candidate) candidates;
 
-static void add_candidates(const asp_placement *p, asp_node n, candidates *all, uint32_t *of_atom)
+// One an atom.
+static void add_candidates(const asp_placement *p, asp_node n, uint32_t level, candidates *all,
+                           uint32_t *of_atom)
 {
     const asp_node_axes *a = p->axes.node[n.i];
     for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_out; i++) {
         asp_val v = asp_node_result(p->g, n, i);
         for (uint32_t d = 0; d < asp_val_type(p->g, v)->rank; d++) {
             asp_atoms list = splittable(p, a, &a->rule.out[i][d]);
-            candidate c = {.met = all->n};
-            if (list.n == 0 || of_atom[list.at[0]]) continue;
+            candidate c = {.level = level, .place = i * ASP_MAX_RANK + d, .met = all->n};
+            if (list.n == 0) continue;
             if (!asp_chain_spread(p->g, &p->axes, list, p->sp.heads, &c.chain)) continue;
+            candidate *known = of_atom[list.at[0]] ? &all->at[of_atom[list.at[0]] - 1] : NULL;
+            if (known) {
+                c.met = known->met;
+                if (stands_first(&c, known)) *known = c;
+                continue;
+            }
             ASP_PUSH(p->arena, all, c);
             of_atom[list.at[0]] = all->n;
         }
@@ -392,6 +422,7 @@ static bool comes_first(const candidate *a, const candidate *b)
 {
     if (a->cover != b->cover) return a->cover > b->cover;
     if (a->part != b->part) return a->part > b->part;
+    if (stands_first(a, b) || stands_first(b, a)) return stands_first(a, b);
     return a->met < b->met;
 }
 
@@ -422,9 +453,10 @@ static bool starts(const asp_placement *p, asp_node n)
 static void find_chains(asp_placement *p)
 {
     candidates all = {0};
+    const uint32_t *level = levels(p);
     uint32_t *of_atom = ASP_NEW_ARRAY(p->arena, uint32_t, p->axes.atoms.n); // index + 1
     ASP_FOR_NODES (p->g, n)
-        if (is_mixer(p, n)) add_candidates(p, n, &all, of_atom);
+        if (is_mixer(p, n)) add_candidates(p, n, level[n.i], &all, of_atom);
     ASP_FOR_NODES (p->g, n)
         if (is_mixer(p, n)) for_each_chain(p, n, &all, of_atom, count_mixer);
     for (uint32_t i = 1; i < all.n; i++) {
@@ -564,6 +596,7 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
                        .env = px->options->env};
     bool tokens = false;
     ASP_TRY(asp_strategy_parse(px->cx, px->options->sp, p.ranks, &p.sp));
+    p.sp.plain = px->options->kept;
     choose_device(px, &p);
     add_symbol(&p.env, "S", 4096);
     add_symbol(&p.env, "B", 1);

@@ -365,6 +365,7 @@ asp_status asp_pass_shard(asp_pass *px, asp_graph *g)
     s.map = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
     s.newest = ASP_NEW_ARRAY(px->scratch, uint32_t, g->vals.n);
     ASP_TRY(asp_strategy_parse(px->cx, px->options->sp, s.ranks, &s.sp));
+    s.sp.plain = px->options->kept;
     choose_order(&s);
     s.gathered = ASP_NEW_ARRAY(px->scratch, asp_val, g->vals.n);
     for (asp_node n = g->head, next; n.i; n = next) { // what is inserted is not visited

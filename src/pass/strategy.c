@@ -20,7 +20,7 @@ static asp_status read_hybrid(asp_ctx *cx, const char *sp, int64_t ranks, asp_st
     if (s.heads * s.rings != ranks)
         return asp_fail(cx, ASP_ERR_USAGE, "--sp %s is for %lld ranks, not for %lld", sp,
                         (long long)(s.heads * s.rings), (long long)ranks);
-    if (s.heads == 1) s = (asp_strategy){ASP_SP_RING, ranks, 1};
+    if (s.heads == 1) s = (asp_strategy){.kind = ASP_SP_RING, .heads = ranks, .rings = 1};
     if (s.rings == 1 && s.kind == ASP_SP_HYBRID) s.kind = ASP_SP_ULYSSES;
     *out = s;
     return ASP_OK;
@@ -83,5 +83,9 @@ const char *asp_ring_obstacle(const asp_axes *x, asp_node n)
 
 bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n)
 {
-    return (sp->kind == ASP_SP_RING || sp->kind == ASP_SP_AUTO) && !asp_ring_obstacle(x, n);
+    if (sp->kind != ASP_SP_RING && sp->kind != ASP_SP_AUTO) return false;
+    if (asp_ring_obstacle(x, n)) return false;
+    const asp_sdpa_attr *a = asp_node_at(x->g, n)->attr;
+    return !sp->plain ||
+           (!a->bias && !*a->mask && !a->sinks && !*a->alibi && a->softcap == 0 && a->dropout == 0);
 }

@@ -68,6 +68,7 @@ static void fill_report(asp_plan *plan)
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         const asp_step *s = &plan->steps.at[i];
         r->flops += s->flops;
+        if (strcmp(purpose_of(s), "repeated") == 0) r->repeated_flops += s->flops;
         asp_comm_op op;
         if (exchange_of(s->kind, &op))
             count_exchange(plan, op, purpose_of(s), received_bytes(plan, s, 0));

@@ -17,6 +17,8 @@ typedef struct known {
     struct known *older;
 } known;
 
+#define KERNEL_SECONDS 1e-6 // a team begins and ends
+
 typedef struct clocks {
     const asp_plan *plan;
     const asp_device *d;
@@ -48,7 +50,7 @@ static double attention_flops(const asp_step *s, int64_t rank)
 
 static double kernel_seconds(const clocks *c, const asp_step *s, int64_t rank)
 {
-    const double start = c->d->latency_us * 1e-6 / 4; // a team begins and ends
+    const double start = KERNEL_SECONDS;
     switch (s->cost) {
     case ASP_COST_GEMM: {
         const double compute = s->flops / (c->d->fma_gflops * c->d->gemm_fraction * 1e9);

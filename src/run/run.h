@@ -78,7 +78,8 @@ typedef struct asp_plan_report {
     int n_largest;
     asp_plan_exchange exchanges[16];
     int n_exchanges;
-    double flops; // of one rank and step
+    double flops;          // of one rank and step
+    double repeated_flops; // of these: computed again for the backward
     int n_steps;
 } asp_plan_report;
 

@@ -112,6 +112,7 @@ static void plan_json(FILE *f, const asp_plan *plan, int64_t seq, double compile
                   i ? ", " : "", asp_comm_op_name(p->exchanges[i].op), p->exchanges[i].what,
                   (long long)p->exchanges[i].count, (long long)p->exchanges[i].bytes);
     asp_print(f, "]");
+    asp_print(f, ", \"repeated_flops\": %.17g", p->repeated_flops);
     choice_json(f, asp_plan_get_choice(plan));
     asp_print(f, ", \"compile_ms\": %.3f, \"max_seq\": %lld}\n", compile_ms, (long long)max_seq);
     fflush(f);
@@ -137,6 +138,9 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
               o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac);
     asp_print(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
               p->n_steps, p->flops / 1e9);
+    if (p->repeated_flops > 0)
+        asp_print(f, "          %.1f GFLOP of these (%.1f %%) again, for the backward\n",
+                  p->repeated_flops / 1e9, 100 * p->repeated_flops / p->flops);
     choice_text(f, asp_plan_get_choice(plan), o->memory);
     asp_print(f, "memory    %s a rank, %s the process; peak at %s\n", human(a, p->rank_bytes),
               human(b, p->process_bytes), p->peak_at);

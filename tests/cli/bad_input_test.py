@@ -200,6 +200,14 @@ class BadInput(Case):
         self.fine("opt", "--passes=dce", "g.ir")
         self.refused(["opt", "--passes=dce,polish", "g.ir"], "polish", "dce")
 
+    def test_recomputation_files(self):
+        self.refused(["remat"], "remat needs a file")
+        self.refused(["remat", "none.json"], "none.json", "No such file")
+        write(self.path("p.json"), '{"nodes": [{"name": "x", "op": "input", "bytes": -1}]}')
+        self.refused(["remat", "p.json"], "p.json", "bytes of x is -1")
+        write(self.path("p.json"), '{"nodes": [{"name": "x", "op": "input", "bytes": 8}]}')
+        self.refused(["remat", "p.json", "--policy", "best"], "no policy 'best'")
+
     def test_options(self):
         self.refused(["train", "--sequence", "64"], "--sequence", "--help")
         self.refused(["train", *TRAIN], "--model")
@@ -207,6 +215,10 @@ class BadInput(Case):
         self.refused([*base, "--sp", "rign"], "--sp", "rign", "ring", "ulysses")
         self.refused([*base, "--ranks", "4", "--sp", "hybrid:2x3"], "hybrid:2x3", "6 ranks", "4")
         self.refused([*base, "--ac", "most"], "--ac", "most", "layer")
+        self.refused([*base, "--ac", "budget"], "--ac budget", "--memory")
+        self.refused([*base, "--ac", "budget", "--memory", "1000"], "--memory", "1000 bytes")
+        self.refused([*base, "--recompute", "layers.77"], "--recompute layers.77", "layers.*.mlp")
+        self.refused([*base, "--save", "nothing"], "--save nothing", "name")
         self.refused([*base, "--dtype", "f8"], "--dtype", "f8", "f32")
         self.refused([*base, "--comm", "pigeon"], "--comm", "pigeon", "thread")
         self.refused([*base, "--steps", "x"], "--steps", "x", "whole number")

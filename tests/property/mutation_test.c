@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define FAULTS 200
+#define FAULTS 300
 
 typedef struct fault_site {
     asp_graph *g;
@@ -251,6 +251,94 @@ static bool view_of_other_dim(const fault_site *f)
     return true;
 }
 
+// ---- rings and groups --------------------------------------------------------------------------
+
+// Changes attention around a ring; false where there is none.
+static bool change_ring(const fault_site *f, void (*change)(const fault_site *f, asp_sdpa_attr *a))
+{
+    asp_node n = pick_node(f, ASP_OP_ring_sdpa);
+    if (!n.i) return false;
+    asp_sdpa_attr a = *(const asp_sdpa_attr *)asp_node_at(f->g, n)->attr, old = a;
+    change(f, &a);
+    asp_graph_set_attr(f->g, n, &a);
+    return memcmp(&a, &old, sizeof a) != 0;
+}
+
+// The keys of this rank, or of its group, are all there are.
+static bool ring_lost(const fault_site *f)
+{
+    asp_node n = pick_node(f, ASP_OP_ring_sdpa);
+    if (!n.i) return false;
+    asp_sdpa_attr a = *(const asp_sdpa_attr *)asp_node_at(f->g, n)->attr;
+    a.rings = 1;
+    a.zigzag = false;
+    a.tokens = a.keys = (asp_size){0};
+    asp_graph_set_op(f->g, n, ASP_OP_sdpa);
+    asp_graph_set_attr(f->g, n, &a);
+    return true;
+}
+
+static void other_order(const fault_site *f, asp_sdpa_attr *a)
+{
+    (void)f;
+    a->zigzag = !a->zigzag;
+}
+static void other_groups(const fault_site *f, asp_sdpa_attr *a)
+{
+    a->rings = a->rings == f->ranks ? 1 : f->ranks;
+}
+static void other_keys(const fault_site *f, asp_sdpa_attr *a)
+{
+    a->keys = asp_size_add(f->g, a->keys, asp_size_num(f->g, 1));
+}
+
+static bool ring_of_other_order(const fault_site *f) { return change_ring(f, other_order); }
+static bool ring_of_other_groups(const fault_site *f) { return change_ring(f, other_groups); }
+static bool ring_of_more_keys(const fault_site *f) { return change_ring(f, other_keys); }
+
+static void natural_order(const fault_site *f, asp_part_attr *a)
+{
+    (void)f;
+    a->zigzag = !a->zigzag;
+}
+static void other_rings(const fault_site *f, asp_part_attr *a)
+{
+    if (a->rings > 1) a->rings = a->rings == f->ranks ? f->ranks / 2 : f->ranks;
+}
+
+static bool slice_of_other_order(const fault_site *f)
+{
+    return change_part(f, ASP_OP_shard_slice, natural_order);
+}
+static bool slice_of_other_groups(const fault_site *f)
+{
+    return change_part(f, ASP_OP_shard_slice, other_rings);
+}
+
+// An exchange among all ranks where it is one of a group, or within halves where it is of all.
+static bool exchange_among_others(const fault_site *f)
+{
+    asp_node n = pick_node(f, ASP_OP_all_to_all);
+    if (!n.i) return false;
+    asp_a2a_attr a = *(const asp_a2a_attr *)asp_node_at(f->g, n)->attr;
+    a.ranks = a.ranks == f->ranks ? 1 : f->ranks;
+    asp_graph_set_attr(f->g, n, &a);
+    return true;
+}
+
+// An exchange within a group that takes the group's rows for a whole sequence, or the other way
+// round: which rows are tails is then wrong.
+static bool group_gathers_otherwise(const fault_site *f)
+{
+    asp_node n = pick_node(f, ASP_OP_all_to_all);
+    if (!n.i) return false;
+    asp_a2a_attr a = *(const asp_a2a_attr *)asp_node_at(f->g, n)->attr;
+    if (a.ranks == f->ranks) return false;
+    a.whole = a.whole.i ? (asp_size){0} : asp_val_type(f->g, result(f->g, n))->dim[a.gather];
+    asp_graph_set_attr(f->g, n, &a);
+    return true;
+}
+
 static const struct {
     const char *name;
     bool (*make)(const fault_site *f);
@@ -272,10 +360,25 @@ static const struct {
               {"local labels counted", local_labels_counted},
               {"dropout of local indices", local_random},
               {"attention dropout of local heads", local_heads},
-              {"a view that names another dim", view_of_other_dim}};
+              {"a view that names another dim", view_of_other_dim},
+              {"a ring lost", ring_lost},
+              {"a ring in another order", ring_of_other_order},
+              {"a ring of other groups", ring_of_other_groups},
+              {"a ring of more keys", ring_of_more_keys},
+              {"a slice in another order", slice_of_other_order},
+              {"a slice of other groups", slice_of_other_groups},
+              {"an exchange among other ranks", exchange_among_others},
+              {"a group's tails counted", group_gathers_otherwise}};
+
+// Every strategy in turn.
+static const struct {
+    const char *sp;
+    int64_t ranks; // 0: any
+} strategies[] = {{"ulysses", 0}, {"hybrid:2x2", 4}, {"ring", 0}, {"hybrid:2x3", 6}};
 
 typedef struct attempt {
     random_program program;
+    const char *sp;
     int64_t ranks;
     int kind;
     uint64_t choice;
@@ -293,7 +396,7 @@ static asp_status attempt_body(asp_ctx *cx, void *arg)
     asp_arena_init(&arena, cx);
     asp_text_init(&t, &arena);
     random_program_text(&a->program, &t);
-    asp_pass_options o = {.ranks = a->ranks, .sp = "ulysses", .ac = "none", .dtype = ASP_F64};
+    asp_pass_options o = {.ranks = a->ranks, .sp = a->sp, .ac = "none", .dtype = ASP_F64};
     ASP_TRY(asp_graph_parse(cx, "program", t.at, strlen(t.at), &g));
     asp_status s = asp_passes_run(cx, g, ASP_PIPELINE_SHARD, &o, NULL);
     if (s == ASP_OK) {
@@ -347,6 +450,9 @@ int main(int argc, char **argv)
                      .ranks = 2 + (int64_t)(seed % 3),
                      .kind = (int)(seed % ASP_COUNT_OF(faults)),
                      .choice = seed * UINT64_C(0x9e3779b97f4a7c15) >> 17};
+        const uint64_t s = seed / ASP_COUNT_OF(faults) % ASP_COUNT_OF(strategies);
+        a.sp = strategies[s].sp;
+        if (strategies[s].ranks) a.ranks = strategies[s].ranks;
         asp_ctx cx;
         asp_ctx_init(&cx);
         if (asp_guard(&cx, attempt_body, &a) < 0) a.made = false;
@@ -356,7 +462,7 @@ int main(int argc, char **argv)
             made++;
             of_kind[a.kind]++;
             if (!a.noticed && ++missed <= 5)
-                printf("not noticed: %s (seed %llu)\n%s\n", faults[a.kind].name,
+                printf("not noticed: %s, %s (seed %llu)\n%s\n", faults[a.kind].name, a.sp,
                        (unsigned long long)seed, a.broken);
         }
         free(a.sound);

@@ -9,29 +9,16 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
+import environment
+
 BOUND = 1e-12
-PACKAGES = ["torch==2.13.0", "numpy"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 GRAPHS = os.path.join(HERE, "..", "fixtures", "graphs")
 REFUSED = {"mixtral_grouped": "batched_mm"}
 PARAM, GRAD = 0, 1
-
-
-def enter_venv(folder):
-    """Goes on inside the virtual environment, made here when it is not whole."""
-    python = os.path.join(folder, "bin", "python")
-    done = os.path.join(folder, "whole")
-    if not os.path.exists(done):
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-        with open(done, "w"):
-            pass
-    os.environ.update(ATEN_PARITY_INSIDE="1", OMP_NUM_THREADS="1")
-    os.execv(python, [python, "-B", *sys.argv])
 
 
 # ---- the graph in PyTorch ----
@@ -247,8 +234,7 @@ def compare(lib, path, at, ranks):
 def main():
     if len(sys.argv) < 2:
         sys.exit("usage: aten_parity.py LIBAUTOSP [VENV [GRAPH...]]")
-    if "ATEN_PARITY_INSIDE" not in os.environ:
-        enter_venv(os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else "build/aten-parity"))
+    environment.enter(sys.argv[2] if len(sys.argv) > 2 else None)
     lib = load_library(os.path.abspath(sys.argv[1]))
     ranks = int(os.environ.get("RANKS", "1"))
     paths = [os.path.join(GRAPHS, g + ".json") for g in sys.argv[3:]] or sorted(glob.glob(os.path.join(GRAPHS, "*.json")))

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 
+import environment
+
 BOUND = 1e-5
 SEQ = 192
-PACKAGES = ["torch==2.13.0", "transformers", "safetensors"]
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 # What all have, under the names of each family.
@@ -36,19 +37,6 @@ MODELS = {
     "gpt2": ("gpt2", {}),
     "gpt2, narrow and untied": ("gpt2", {"n_inner": 40, "tie_word_embeddings": False, "activation_function": "relu"}),
 }
-
-
-def enter_venv(folder):
-    """Goes on inside the virtual environment, made here when it is not whole."""
-    python = os.path.join(folder, "bin", "python")
-    done = os.path.join(folder, "whole")
-    if not os.path.exists(done):
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-        with open(done, "w"):
-            pass
-    os.environ.update(HF_PARITY_INSIDE="1", HF_HUB_OFFLINE="1")
-    os.execv(python, [python, "-B", *sys.argv])
 
 
 def autosp(*args):
@@ -133,8 +121,7 @@ def check_all(at):
 def main():
     if len(sys.argv) < 2:
         sys.exit("usage: hf_parity.py AUTOSP [VENV]")
-    if "HF_PARITY_INSIDE" not in os.environ:
-        enter_venv(os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else "build/hf-parity"))
+    environment.enter(sys.argv[2] if len(sys.argv) > 2 else None)
     with tempfile.TemporaryDirectory(prefix="autosp-") as at:
         sys.exit(0 if check_all(at) else 1)
 

@@ -178,24 +178,31 @@ GRAPH(moe_inductor, "moe.inductor", layer_as_expected)
 
 // The same models where S is another number, or a symbol: PyTorch's set, cut value and answers to
 // its budgets.
+static void check_size(const char *name, bool fractions)
+{
+    joint_graph g = joint_graph_load(&arena, name);
+    outcome r = {0};
+    if (asp_remat_choose(&cx, &arena, &g.program, ASP_REMAT_DEFAULT, &r.choice) != ASP_OK)
+        fail_msg("%s: %s", name, cx.message);
+    assert_int_equal(r.choice.cut, g.cut);
+    check_set(&g, "default", &r, true);
+    if (fractions) check_fractions(&g);
+    joint_graph_free(&g);
+}
+
 static void check_sizes(const char *folder)
 {
-    static const char *const models[] = {"minillama", "llama", "qwen3", "gemma2", "gpt2"};
-    static const char *const decompositions[] = {"none", "inductor"};
-    for (size_t i = 0; i < ASP_COUNT_OF(models); i++)
-        for (size_t k = 0; k < ASP_COUNT_OF(decompositions); k++) {
-            joint_graph g = joint_graph_load(
-                &arena, asp_printf(&arena, "%s/%s.%s", folder, models[i], decompositions[k]));
-            asp_remat_choice c;
-            const asp_remat_program *p = &g.program;
-            if (asp_remat_choose(&cx, &arena, p, ASP_REMAT_DEFAULT, &c) != ASP_OK)
-                fail_msg("%s", cx.message);
-            outcome r = {.choice = c};
-            assert_int_equal(c.cut, g.cut);
-            check_set(&g, "default", &r, true);
-            check_fractions(&g);
-            joint_graph_free(&g);
-        }
+    static const char *const models[] = {"minillama", "llama", "qwen3", "gemma2", "gpt2", "moe"};
+    for (size_t i = 0; i < ASP_COUNT_OF(models); i++) {
+        check_size(asp_printf(&arena, "%s/%s.none", folder, models[i]), true);
+        check_size(asp_printf(&arena, "%s/%s.inductor", folder, models[i]), true);
+    }
+}
+
+static void default_where_s_is_a_symbol(void **state)
+{
+    (void)state;
+    check_size("symbolic/minillama.none", false);
 }
 
 static void default_at_1000_tokens(void **state)
@@ -286,6 +293,7 @@ int main(void)
         cmocka_unit_test(moe_none),
         cmocka_unit_test(moe_inductor),
         cmocka_unit_test(default_at_1000_tokens),
+        cmocka_unit_test(default_where_s_is_a_symbol),
         cmocka_unit_test(budgets_are_as_good_as_the_prototype),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -121,6 +121,52 @@ static void search_is_within_two_percent(void **state)
     assert_int_equal(n_beyond, 0);
 }
 
+// ---- the bound -----------------------------------------------------------------------------
+
+static void bound_is_below_the_best(void **state)
+{
+    (void)state;
+    uint32_t n_above_zero = 0;
+    for (uint32_t seed = 2000; seed < 2100; seed++) {
+        asp_arena_reset(&arena);
+        random_chain(&b, &cx, &arena, seed, 6 + seed % 6);
+        asp_remat_program p = rb_program(&b);
+        asp_remat_frontier f = find(&p, REMAT_EXACT);
+        int64_t *budgets = ASP_NEW_ARRAY(&arena, int64_t, f.n);
+        double *bound = ASP_NEW_ARRAY(&arena, double, f.n);
+        for (uint32_t i = 0; i < f.n; i++) budgets[i] = f.at[i].cost.peak;
+        assert_int_equal(asp_remat_bound(&cx, &p, 0, budgets, f.n, bound), ASP_OK);
+        for (uint32_t i = 0; i < f.n; i++) {
+            if (bound[i] > (double)f.at[i].cost.repeated_ps + 1e-3)
+                fail_msg("seed %u: bound %.3f, best %lld", seed, bound[i],
+                         (long long)f.at[i].cost.repeated_ps);
+            n_above_zero += bound[i] > 0;
+        }
+    }
+    assert_true(n_above_zero > 100);
+}
+
+// A Llama 8B of 32 layers at 20 budgets from the smallest to none: within 2 % of a step.
+static void gap_to_the_bound_is_small(void **state)
+{
+    (void)state;
+    llama_shape shape = llama_8b(32);
+    llama_program y = llama_build(&arena, &shape);
+    asp_remat_frontier f = find(&y.program, REMAT_SEARCH);
+    int64_t budgets[20], most = f.at[0].cost.peak, least = f.at[f.n - 1].cost.peak;
+    double bound[20], step = 0, worst = 0;
+    for (uint32_t i = 0; i < y.program.n_ops; i++) step += (double)y.program.ops[i].time_ps;
+    for (int i = 0; i < 20; i++) budgets[i] = least + (most - least) * i / 19;
+    assert_int_equal(asp_remat_bound(&cx, &y.program, 0, budgets, 20, bound), ASP_OK);
+    for (int i = 0; i < 20; i++) {
+        double ps = (double)asp_remat_frontier_best(&f, budgets[i])->cost.repeated_ps;
+        double gap = (ps - bound[i]) / (step + ps);
+        if (gap > worst) worst = gap;
+    }
+    print_message("gap to the bound: %.2f %% of a step at most\n", 100 * worst);
+    assert_true(worst <= 0.02);
+}
+
 // ---- cases ---------------------------------------------------------------------------------
 
 // Three items of weight and value 1 in room for one: exactly one is taken.  And m2, made from m1,
@@ -245,6 +291,8 @@ int main(void)
         TEST(remat_case_A16),
         TEST(remat_case_A23),
         TEST(answers_keep_their_budget_and_are_monotone),
+        TEST(bound_is_below_the_best),
+        TEST(gap_to_the_bound_is_small),
         TEST(exact_search_equals_every_subset),
         TEST(search_is_within_two_percent),
     };

@@ -221,6 +221,33 @@ static uint32_t layer_gradient(maker *m, const layer *y, uint32_t g)
     return POINT("dx", t * d * BF16, dx1, norm_gradient(m, &y->first, dn3));
 }
 
+// The loss, and its gradient with respect to what the last layer gives.
+static uint32_t add_head(maker *m, uint32_t x, uint32_t weight, uint32_t head, uint32_t ids)
+{
+    const llama_shape *s = m->s;
+    int64_t t = s->tokens, d = s->hidden;
+    norm last = add_norm(m, x, weight);
+    uint32_t logits = product(m, "logits", t, d, s->vocab, last.out, head);
+    uint32_t wide = POINT("logits.f32", t * s->vocab * F32, logits);
+    uint32_t most = REDUCE("max", t * F32, wide);
+    uint32_t sum = REDUCE("sum", t * F32, wide, most);
+    uint32_t loss = REDUCE("loss", F32, wide, most, sum, ids);
+    m->values.at[loss].flags |= ASP_REMAT_FORWARD_OUTPUT;
+    m->backward = true;
+    uint32_t seed = add_op(m, "seed", ASP_REMAT_OTHER, F32, 0, &loss, 0);
+    uint32_t g = POINT("dlogits.f32", t * s->vocab * F32, seed, wide, most, sum, ids);
+    g = POINT("dlogits", t * s->vocab * BF16, g);
+    weight_gradient(m, d, t, s->vocab, last.out, g);
+    return norm_gradient(m, &last, product(m, "dnorm", t, s->vocab, d, g, head));
+}
+
+static uint32_t start_from_outside(maker *m, uint32_t x, uint32_t tangent)
+{
+    m->values.at[x].flags |= ASP_REMAT_FORWARD_OUTPUT;
+    m->backward = true;
+    return add_op(m, "dx", ASP_REMAT_OTHER, m->values.at[x].bytes, 0, LIST(tangent));
+}
+
 // Positions' tables and all weights are inputs of no bytes to speak of.
 static uint32_t weight(maker *m, int64_t count)
 {
@@ -235,6 +262,7 @@ llama_program llama_build(asp_arena *a, const llama_shape *s)
     uint32_t cos = input(m, "cos", t * s->head * BF16, ASP_REMAT_STATIC);
     uint32_t table = weight(m, s->vocab * d), head = weight(m, s->vocab * d);
     uint32_t wnorm = weight(m, d);
+    uint32_t tangent = input(m, "tangent", t * d * BF16, s->headless ? ASP_REMAT_TANGENT : 0);
     layer *layers = ASP_NEW_ARRAY(a, layer, s->layers);
     for (uint32_t i = 0; i < s->layers; i++)
         layers[i] = (layer){.cos = cos,
@@ -253,19 +281,7 @@ llama_program llama_build(asp_arena *a, const llama_shape *s)
         if (i == 0) out.n_layer_values = m->values.n - out.first_layer_value;
     }
     m->block = -1;
-    norm last = add_norm(m, x, wnorm);
-    uint32_t logits = product(m, "logits", t, d, s->vocab, last.out, head);
-    uint32_t wide = POINT("logits.f32", t * s->vocab * F32, logits);
-    uint32_t most = REDUCE("max", t * F32, wide);
-    uint32_t sum = REDUCE("sum", t * F32, wide, most);
-    uint32_t loss = REDUCE("loss", F32, wide, most, sum, ids);
-    m->values.at[loss].flags |= ASP_REMAT_FORWARD_OUTPUT;
-    m->backward = true;
-    uint32_t seed = add_op(m, "seed", ASP_REMAT_OTHER, F32, 0, &loss, 0);
-    uint32_t g = POINT("dlogits.f32", t * s->vocab * F32, seed, wide, most, sum, ids);
-    g = POINT("dlogits", t * s->vocab * BF16, g);
-    weight_gradient(m, d, t, s->vocab, last.out, g);
-    g = norm_gradient(m, &last, product(m, "dnorm", t, s->vocab, d, g, head));
+    uint32_t g = s->headless ? start_from_outside(m, x, tangent) : add_head(m, x, wnorm, head, ids);
     for (uint32_t i = s->layers; i-- > 0;) {
         m->block = (int32_t)i;
         g = layer_gradient(m, &layers[i], g);

@@ -11,6 +11,7 @@ typedef struct llama_shape {
     int exchange_ranks;                                           // 1: no exchanges
     double gemm_flops, attention_flops, memory_bytes, link_bytes; // a second
     bool weight_gradients;                                        // they take bytes
+    bool headless; // ends with the last layer, whose gradient comes from outside
 } llama_shape;
 
 // Llama 8B, 8,192 tokens in bf16 on one device of 600 and 400 TFLOP/s and 3 TB/s.

@@ -1,0 +1,159 @@
+# autosp.compile: a model whose loss and gradients are the global ones, computed by a group of ranks.  Neighbours: backend.py (what
+# happens to a graph).  SPDX-License-Identifier: Apache-2.0
+import functools
+
+import torch
+import torch.distributed as dist
+
+from .backend import COMPILERS, STRATEGIES, Backend, Settings
+from .capi import Error
+
+TORCH = (2, 13)
+
+
+def _group(sp):
+    """sp: a number of ranks, a ProcessGroup, a one-dimensional DeviceMesh, or {"autosp_size": N}."""
+    if isinstance(sp, dict):
+        unknown = set(sp) - {"autosp_size"}
+        if unknown:
+            raise Error(f"sp: {sorted(unknown)[0]!r} is not known; {{'autosp_size': N}} is")
+        sp = sp.get("autosp_size", 1)
+    if sp is None or (isinstance(sp, int) and sp == 1):
+        return None
+    if hasattr(sp, "get_group"):
+        if sp.ndim != 1:
+            raise Error(f"sp: a mesh of {sp.ndim} dimensions; name one of them, as in mesh[\"sp\"]")
+        sp = sp.get_group()
+    if not isinstance(sp, int):
+        return sp if dist.get_world_size(sp) > 1 else None
+    if sp < 1:
+        raise Error(f"sp={sp}: a number of ranks is at least 1")
+    if not dist.is_initialized():
+        raise Error(f"sp={sp}: torch.distributed is not initialised; call torch.distributed.init_process_group and start {sp} processes (torchrun)")
+    world = dist.get_world_size()
+    if world % sp != 0:
+        raise Error(f"sp={sp} does not divide the {world} ranks that there are")
+    if sp == world:
+        return dist.group.WORLD
+    mine = None
+    for first in range(0, world, sp):
+        group = dist.new_group(list(range(first, first + sp)))
+        mine = group if first <= dist.get_rank() < first + sp else mine
+    return mine
+
+
+def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False, roles=None):
+    version = tuple(int(x) for x in torch.__version__.split(".")[:2])
+    if version != TORCH:
+        raise Error(f"torch {torch.__version__} is not supported: this version of autosp reads the graphs of torch {TORCH[0]}.{TORCH[1]}")
+    if strategy not in STRATEGIES:
+        raise Error(f"strategy={strategy!r} is not known; there are {', '.join(STRATEGIES)}")
+    if memory is not None:
+        raise Error("memory= is not supported yet: what is kept for the backward pass is the compiler's choice")
+    if backend not in COMPILERS:
+        raise Error(f"backend={backend!r} is not known; there are {', '.join(COMPILERS)}")
+    return Settings(group=_group(sp), strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())))
+
+
+# ---- batches ----
+
+def _checksum(x):
+    """Two tensors of the same checksum and shape are the same batch."""
+    flat = x.detach().reshape(-1)
+    flat = flat.view(torch.int32) if flat.dtype == torch.float32 else flat
+    flat = flat.to(torch.int64)
+    place = torch.arange(1, flat.numel() + 1, dtype=torch.int64, device=flat.device)
+    return ((flat + 12345) * (place * 2654435761 % 1000003)).sum()
+
+
+def check_batch(named, group):
+    """Every rank passes the same whole batch: an error on all ranks where one does not."""
+    shapes = [tuple(x.shape) for _, x in named]
+    numbers = torch.zeros(1 + 8 * len(named), dtype=torch.int64)
+    numbers[0] = len(named)
+    for i, (_, x) in enumerate(named):
+        said = [x.dim(), *x.shape[:5]]
+        numbers[1 + 8 * i:1 + 8 * i + len(said)] = torch.tensor(said)
+        numbers[8 + 8 * i] = _checksum(x)
+    ranks = dist.get_world_size(group)
+    counts = [torch.empty_like(numbers[:1]) for _ in range(ranks)]
+    dist.all_gather(counts, numbers[:1].clone(), group=group)
+    if any(int(c) != len(named) for c in counts):
+        raise Error(f"ranks pass {', '.join(str(int(c)) for c in counts)} tensors: every rank must pass the same whole batch")
+    everyone = [torch.empty_like(numbers) for _ in range(ranks)]
+    dist.all_gather(everyone, numbers, group=group)
+    for i, (name, _) in enumerate(named):
+        for rank, other in enumerate(everyone):
+            ours, theirs = everyone[0][1 + 8 * i:9 + 8 * i], other[1 + 8 * i:9 + 8 * i]
+            if torch.equal(ours, theirs):
+                continue
+            shape = lambda n: list(int(x) for x in n[1:1 + int(n[0])])
+            how = f"is {shape(theirs)}, on rank 0 {shape(ours)}" if shape(ours) != shape(theirs) else "holds other values than on rank 0"
+            raise Error(f"{name} {how} on rank {rank}: every rank must pass the same whole batch; autosp splits the sequence itself")
+    return shapes
+
+
+def mark(named, seq_dim):
+    """The sequence's dimension of each input is a symbol, so that another length does not compile again."""
+    for _, x in named:
+        if x.dim() > seq_dim and x.shape[seq_dim] > 1:
+            torch._dynamo.mark_dynamic(x, seq_dim)
+
+
+# ---- models ----
+
+class _Call:
+    """What a compiled model is called through."""
+
+    def __init__(self, model, settings, seq_dim, check):
+        self.backend = Backend(settings)
+        self.settings, self.seq_dim, self.check = settings, seq_dim, check
+        self.compiled = torch.compile(model._call_impl, backend=self.backend, fullgraph=True)
+
+    def __call__(self, *args, **kwargs):
+        named = [(f"input {i}", x) for i, x in enumerate(args) if isinstance(x, torch.Tensor)]
+        named += [(k, x) for k, x in sorted(kwargs.items()) if isinstance(x, torch.Tensor)]
+        if self.check and self.settings.group is not None:
+            check_batch(named, self.settings.group)
+        mark(named, self.seq_dim)
+        try:
+            return self.compiled(*args, **kwargs)
+        except torch._dynamo.exc.BackendCompilerFailed as e:
+            if isinstance(e.inner_exception, Error):
+                raise e.inner_exception from None
+            raise
+        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as e:
+            raise Error(f"the model is not one graph: {str(e).strip()}\nWrite the line without what stops the trace, or leave it out "
+                        "of the model's forward.") from None
+
+
+def compile(model, sp=1, strategy="auto", memory=None, backend="inductor", seq_dim=1, check=True, verify=False, roles=None):
+    """The model itself, whose calls are split over the ranks of sp.  Every rank passes the same whole batch; the loss and the
+    gradients are the global ones.  strategy: how attention meets the whole sequence (auto, ulysses, ring).  seq_dim: of the inputs.
+    check: compare the batch across ranks in each call.  verify: C reads the edited graph again and proves it.  roles: what inputs of
+    other names are, as {"tokens": "input_ids"}."""
+    settings = settle(sp, strategy, memory, backend, verify, roles)
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"a torch.nn.Module is wanted, not {type(model).__name__}")
+    model._compiled_call_impl = _Call(model, settings, seq_dim, check)
+    return model
+
+
+def restore(model):
+    """The model as it was before autosp.compile."""
+    model._compiled_call_impl = None
+    return model
+
+
+def dynamo_backend(gm, example_inputs, *, options=None, mode=None):
+    """torch.compile(model, backend="autosp", fullgraph=True, options={"sp": 4, ...}): the options of autosp.compile; what it does beside
+    compiling (marking the sequence, comparing batches) is then the caller's."""
+    options = dict(options or {})
+    inner = options.pop("backend", "inductor")
+    return Backend(settle(backend=inner, **options))(gm, example_inputs)
+
+
+@functools.cache
+def register():
+    """The wheel's entry point says the same; this serves where the package is used without being installed."""
+    torch._dynamo.register_backend(dynamo_backend, name="autosp")

@@ -1,0 +1,96 @@
+# The torch.compile backend: Dynamo's graph to C and back, then AOTAutograd with the compiler that the user asked for.
+# Neighbours: graph.py, edit.py, api.py (who builds it).  SPDX-License-Identifier: Apache-2.0
+import dataclasses
+import hashlib
+
+import torch
+import torch.distributed as dist
+
+from . import graph as graphs
+from .capi import Edits, Error
+from .edit import Editor
+
+STRATEGIES = ("auto", "ulysses", "ring")
+COMPILERS = ("inductor", "aot_eager", "eager")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the user asked for, settled."""
+    group: object = None  # a ProcessGroup; None: one rank
+    strategy: str = "auto"
+    inner: str = "inductor"
+    verify: bool = False
+    roles: tuple = ()  # (name of an input, role)
+
+    @property
+    def ranks(self):
+        return 1 if self.group is None else dist.get_world_size(self.group)
+
+    @property
+    def group_name(self):
+        return "" if self.group is None else self.group.group_name
+
+
+def agree(group, error, what):
+    """All ranks go on, or all raise the message of the first that failed; `what` must be the same on all."""
+    if group is None:
+        if error is not None:
+            raise error
+        return
+    said = [None] * dist.get_world_size(group)
+    dist.all_gather_object(said, (None if error is None else str(error), what), group=group)
+    for rank, (message, _) in enumerate(said):
+        if message is not None:
+            raise Error(message if all(m == message for m, _ in said) else f"rank {rank}: {message}") from error
+    for rank, (_, other) in enumerate(said):
+        if other != said[0][1]:
+            raise Error(f"rank {rank} compiled another program than rank 0: all ranks must build the same model and pass the same batch")
+
+
+def transform(gm, example_inputs, settings):
+    """The graph that this rank runs, and a text that is equal on all ranks."""
+    graph, fake_inputs = graphs.retrace(gm, example_inputs)
+    inputs = graphs.read_inputs(graph, gm, example_inputs, {**graphs.ROLES, **dict(settings.roles)})
+    writer = graphs.Writer(graph, inputs, "model")
+    text = writer.text()
+    widths = {i.value.dtype for i in inputs if i.role == "param"}
+    edits = Edits("model", text, "f64" if torch.float64 in widths else "f32", settings.ranks, settings.strategy)
+    device = next((i.value.device for i in inputs), torch.device("cpu"))
+    editor = Editor(writer, settings.group_name, settings.ranks, device)
+    editor.apply(edits)
+    if settings.verify:
+        editor.verify(edits, fake_inputs)
+    editor.finish()
+    return graph, hashlib.sha256((text + edits.json).encode()).hexdigest()
+
+
+def lower(graph, example_inputs, inner):
+    """inner: inductor, aot_eager, or eager, which runs the graph as it is."""
+    if inner == "inductor":
+        from torch._inductor.compile_fx import compile_fx
+        return compile_fx(graph, example_inputs)
+    if inner == "aot_eager":
+        from torch._dynamo.backends.common import aot_autograd
+        return aot_autograd(fw_compiler=lambda g, _: g.forward)(graph, example_inputs)
+    return graph.forward
+
+
+class Backend:
+    """What torch.compile calls with each graph; `graphs` counts them."""
+
+    def __init__(self, settings):
+        self.settings, self.graphs, self.last = settings, 0, None
+
+    def __call__(self, gm, example_inputs):
+        self.graphs += 1
+        error = graph = None
+        what = ""
+        try:
+            graph, what = transform(gm, example_inputs, self.settings)
+        except Exception as e:  # every rank hears of it before any waits for another
+            error = e if isinstance(e, Error) else Error(f"{type(e).__name__}: {e}")
+            error.__cause__ = None if isinstance(e, Error) else e
+        agree(self.settings.group, error, what)
+        self.last = graph
+        return lower(graph, example_inputs, self.settings.inner)

@@ -1,0 +1,296 @@
+// What a framework has to change in its graph to have the one that passes made of it.
+//
+//   {"version": 1, "graph": "a1b2...", "ranks": 2,
+//    "insert":  [{"before": "v92", "name": "x3", "op": "autosp.all_to_all", "args": [{"ref":
+//    "v76"},
+//    ...]}],
+//    "rewire":  [{"node": "v92", "inputs": {"v76": "x3"}, "set": [[1, [2, {"sym": "ceil(S, 2)"}]]],
+//                 "op": "aten.add.Tensor"}],
+//    "outputs": ["x9", null]}
+//
+// A node of the file is kept where all its nodes in the graph are still there and mean the same,
+// but for operands from outside and for shapes that have an argument of their own; then its inputs
+// are rewired.  Else what stands in its place is told node by node, like what passes inserted,
+// before the next node that is kept.  A node that nobody reads any more is left to the framework.
+// In-place ops become those that are not.  O(nodes).  Neighbours: aten_source.c (what was read),
+// aten_emit.c (one node), aten.def (arguments).  SPDX-License-Identifier: Apache-2.0
+#include "front/aten_edit.h"
+
+typedef enum fate { GONE, KEPT, AGAIN } fate;
+
+typedef struct editor {
+    asp_ctx *cx;
+    const asp_aten_source *s;
+    asp_graph *g;
+    asp_arena *arena;
+    asp_text insert, rewire;
+    const char **name;   // by value: what the framework calls it now, or NULL
+    const char **list;   // by value of a list: what it calls the list
+    bool *live;          // by node
+    fate *fate;          // by index in made
+    const char **before; // by node: the next kept one; NULL: the end
+    uint32_t n_new, n_inserted, n_rewired;
+} editor;
+
+// ---- what becomes of each node of the file
+// -------------------------------------------------------
+
+static bool is_inside(const editor *e, const aten_made *m, asp_val v)
+{
+    if (v.i >= e->s->n_vals) return false;
+    const uint32_t n = e->g->vals.at[v.i].node.i;
+    return n >= m->first && n < m->end;
+}
+
+static bool type_changed(const editor *e, asp_val v)
+{
+    return !asp_type_equal(&e->s->type[v.i], asp_val_type(e->g, v));
+}
+
+static bool is_shape(const char *param)
+{
+    return strcmp(param, "size") == 0 || strcmp(param, "shape") == 0;
+}
+
+// May another shape be told: by an argument, or does the node follow its operands by itself?
+static bool takes_shape(const aten_row *row)
+{
+    char name[32];
+    if (row->flags & ATEN_LIKE) return false;
+    for (uint32_t i = 0; aten_param_name(row, i, name); i++) {
+        if (is_shape(name)) return true;
+        if (strcmp(name, "sizes") == 0) return false;
+    }
+    return true;
+}
+
+static bool same_node(const editor *e, const aten_made *m, uint32_t n)
+{
+    const asp_node_info *was = &e->s->node[n], *is = &e->g->nodes.at[n];
+    if (!e->live[n] || was->op != is->op || was->n_in != is->n_in) return false;
+    const bool shape = is->op == ASP_OP_view || is->op == ASP_OP_expand;
+    if (!asp_attr_equal(is->op, was->attr, is->attr) && !(shape && takes_shape(m->row)))
+        return false;
+    for (uint32_t k = 0; k < is->n_in; k++)
+        if (is_inside(e, m, was->in[k]) && was->in[k].i != is->in[k].i) return false;
+    return true;
+}
+
+static fate fate_of(const editor *e, const aten_made *m)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < m->n; k++) any |= e->live[e->g->vals.at[m->at[k].i].node.i];
+    if (!any) return GONE;
+    if (!m->row) return KEPT; // given
+    for (uint32_t k = 0; m->row->flags & ATEN_LIKE && k < m->reads.n; k++)
+        if (type_changed(e, m->reads.at[k].val)) return AGAIN;
+    for (uint32_t n = m->first; n < m->end; n++)
+        if (!same_node(e, m, n)) return AGAIN;
+    return KEPT;
+}
+
+static void decide(editor *e)
+{
+    for (uint32_t i = 0; i < e->s->made.n; i++) {
+        const aten_made *m = &e->s->made.at[i];
+        if (m->first == m->end) continue; // getitem
+        e->fate[i] = fate_of(e, m);
+        for (uint32_t k = 0; k < m->n; k++) {
+            if (m->list && e->fate[i] == KEPT) e->list[m->at[k].i] = m->name;
+            if (e->fate[i] != KEPT) e->name[m->at[k].i] = NULL;
+        }
+    }
+    const char *next = NULL;
+    ASP_FOR_NODES_REVERSE (e->g, n) {
+        const uint32_t i = n.i < e->s->n_nodes ? e->s->maker[n.i] : 0;
+        if (i && e->fate[i - 1] == KEPT) next = e->s->made.at[i - 1].name;
+        e->before[n.i] = next;
+    }
+}
+
+// ---- what is inserted
+// ----------------------------------------------------------------------------
+
+static const char *new_name(editor *e) { return asp_printf(e->arena, "x%u", ++e->n_new); }
+
+static void begin_insert(editor *e, asp_node at)
+{
+    const char *before = e->before[at.i];
+    asp_put(&e->insert, "%s\n{\"before\": ", e->n_inserted++ ? "," : "");
+    if (before)
+        asp_put(&e->insert, "\"%s\", ", before);
+    else
+        asp_put(&e->insert, "null, ");
+}
+
+static asp_status insert_node(editor *e, asp_node n, asp_node at);
+
+// What the framework calls v, for a reader at `at`; what has no name yet is told there.
+static asp_status name_of(editor *e, asp_val v, asp_node at, const char **out)
+{
+    if (!e->name[v.i] && e->list[v.i]) {
+        const char *name = new_name(e);
+        begin_insert(e, at);
+        asp_put(&e->insert,
+                "\"name\": \"%s\", \"op\": \"getitem\", \"args\": [{\"ref\": \"%s\"}, %u], "
+                "\"kwargs\": {}}",
+                name, e->list[v.i], e->g->vals.at[v.i].result);
+        e->name[v.i] = name;
+    }
+    if (!e->name[v.i]) ASP_TRY(insert_node(e, asp_val_at(e->g, v)->node, at));
+    *out = e->name[v.i];
+    if (*out) return ASP_OK;
+    return asp_fail(e->cx, ASP_ERR_UNSUPPORTED, "%s gives more than PyTorch's op does",
+                    asp_node_str(e->g, asp_val_at(e->g, v)->node));
+}
+
+static asp_status insert_node(editor *e, asp_node n, asp_node at)
+{
+    const asp_node_info *info = asp_node_at(e->g, n);
+    const char *operand[ASP_MAX_OPERANDS], *name = new_name(e);
+    for (uint32_t k = 0; k < info->n_in; k++) ASP_TRY(name_of(e, info->in[k], at, &operand[k]));
+    begin_insert(e, at);
+    ASP_TRY(aten_emit(e->cx, &e->insert, e->g, n, name, operand));
+    asp_put(&e->insert, "}");
+    e->name[info->first.i] = name;
+    return ASP_OK;
+}
+
+// ---- what is kept
+// --------------------------------------------------------------------------------
+
+// What the node reads now where it read r; none: r was read for its type alone.
+static asp_val now_read(const editor *e, const aten_made *m, asp_val r)
+{
+    for (uint32_t n = m->first; n < m->end; n++)
+        for (uint32_t k = 0; k < e->s->node[n].n_in; k++)
+            if (e->s->node[n].in[k].i == r.i) return e->g->nodes.at[n].in[k];
+    return (asp_val){0};
+}
+
+static asp_status put_inputs(editor *e, const aten_made *m, asp_text *t, uint32_t *n_changes)
+{
+    for (uint32_t i = 0; i < m->reads.n; i++) {
+        const aten_read *r = &m->reads.at[i];
+        bool seen = false;
+        for (uint32_t k = 0; k < i; k++) seen |= strcmp(m->reads.at[k].name, r->name) == 0;
+        if (seen) continue;
+        asp_val now = m->row ? now_read(e, m, r->val) : r->val;
+        const char *name = r->name;
+        // What is read for its type alone, or by an op that is not in the table, stays as it was.
+        if (now.i && e->live[asp_val_at(e->g, now)->node.i])
+            ASP_TRY(name_of(e, now, (asp_node){m->first}, &name));
+        if (strcmp(name, r->name) == 0) continue;
+        asp_put(t, "%s\"%s\": \"%s\"", (*n_changes)++ ? ", " : "", r->name, name);
+    }
+    return ASP_OK;
+}
+
+// Arguments that say sizes: a whole shape, or the pieces of a split.
+static uint32_t put_sizes(const editor *e, const aten_made *m, asp_text *t)
+{
+    char name[32];
+    const asp_type *out = asp_val_type(e->g, m->at[0]);
+    bool changed = false;
+    for (uint32_t k = 0; k < m->n; k++) changed |= type_changed(e, m->at[k]);
+    for (uint32_t i = 0; m->row && changed && aten_param_name(m->row, i, name); i++) {
+        const uint32_t n = asp_val_at(e->g, m->at[0])->node.i;
+        const asp_op op = e->g->nodes.at[n].op;
+        if (is_shape(name)) {
+            asp_put(t, "[%u, ", i);
+            aten_put_shape(t, e->g, out);
+        } else if (op == ASP_OP_split && strcmp(name, "split_size") == 0) {
+            asp_put(t, "[%u, ", i);
+            aten_put_size(t, e->g, out->dim[((const asp_split_attr *)e->g->nodes.at[n].attr)->dim]);
+        } else if (op == ASP_OP_split && strcmp(name, "split_sizes") == 0) {
+            const int64_t dim = ((const asp_split_attr *)e->g->nodes.at[n].attr)->dim;
+            asp_put(t, "[%u, ", i);
+            for (uint32_t k = 0; k < m->n; k++) {
+                asp_put(t, "%s", k ? ", " : "[");
+                aten_put_size(t, e->g, asp_val_type(e->g, m->at[k])->dim[dim]);
+            }
+            asp_put(t, "]");
+        } else
+            continue;
+        asp_put(t, "]");
+        return 1;
+    }
+    return 0;
+}
+
+// "aten.add_.Tensor" -> "aten.add.Tensor"
+static const char *without_in_place(const editor *e, const char *overload)
+{
+    const char *bar = strstr(overload, "_.");
+    ASP_CHECK(bar);
+    return asp_printf(e->arena, "%.*s%s", (int)(bar - overload), overload, bar + 1);
+}
+
+static asp_status put_kept(editor *e, const aten_made *m)
+{
+    asp_text inputs, sizes;
+    uint32_t n_inputs = 0;
+    asp_text_init(&inputs, e->arena);
+    asp_text_init(&sizes, e->arena);
+    ASP_TRY(put_inputs(e, m, &inputs, &n_inputs));
+    const uint32_t n_sizes = put_sizes(e, m, &sizes);
+    const bool in_place = m->row && m->row->flags & ATEN_IN_PLACE;
+    if (n_inputs == 0 && n_sizes == 0 && !in_place) return ASP_OK;
+    asp_put(&e->rewire, "%s\n{\"node\": \"%s\", \"inputs\": {%s}, \"set\": [%s]",
+            e->n_rewired++ ? "," : "", m->name, n_inputs ? inputs.at : "", n_sizes ? sizes.at : "");
+    if (in_place) asp_put(&e->rewire, ", \"op\": \"%s\"", without_in_place(e, m->overload));
+    asp_put(&e->rewire, "}");
+    return ASP_OK;
+}
+
+// ---- the list
+// ------------------------------------------------------------------------------------
+
+static asp_status walk(editor *e)
+{
+    ASP_FOR_NODES (e->g, n) {
+        const uint32_t i = n.i < e->s->n_nodes ? e->s->maker[n.i] : 0;
+        const bool given = n.i < e->s->n_nodes && i == 0;
+        if (given) continue;
+        if (i && e->fate[i - 1] == KEPT) {
+            const aten_made *m = &e->s->made.at[i - 1];
+            if (n.i + 1 == m->end) ASP_TRY(put_kept(e, m));
+        } else if (!e->name[asp_node_at(e->g, n)->first.i])
+            ASP_TRY(insert_node(e, n, n));
+    }
+    return ASP_OK;
+}
+
+static asp_status put_all(editor *e, asp_text *t)
+{
+    const char *loss;
+    decide(e);
+    ASP_TRY(walk(e));
+    ASP_TRY(name_of(e, e->g->outputs.at[0].val, (asp_node){0}, &loss));
+    asp_put(t, "{\"version\": 1, \"graph\": \"%016llx\", \"ranks\": %lld,\n\"insert\": [%s],\n",
+            (unsigned long long)e->s->hash, (long long)e->g->ranks,
+            e->n_inserted ? e->insert.at : "");
+    asp_put(t, "\"rewire\": [%s],\n\"outputs\": [\"%s\"", e->n_rewired ? e->rewire.at : "", loss);
+    for (uint32_t i = 1; i < e->s->n_outputs; i++) asp_put(t, ", null");
+    asp_put(t, "]}\n");
+    return ASP_OK;
+}
+
+asp_status asp_front_put_edits(asp_ctx *cx, const asp_aten_source *s, asp_graph *g, asp_text *t)
+{
+    asp_arena a;
+    asp_arena_init(&a, cx);
+    editor e = {.cx = cx, .s = s, .g = g, .arena = &a};
+    asp_text_init(&e.insert, &a);
+    asp_text_init(&e.rewire, &a);
+    e.name = ASP_NEW_ARRAY(&a, const char *, g->vals.n);
+    e.list = ASP_NEW_ARRAY(&a, const char *, g->vals.n);
+    e.live = ASP_NEW_ARRAY(&a, bool, g->nodes.n);
+    e.fate = ASP_NEW_ARRAY(&a, fate, s->made.n + 1);
+    e.before = ASP_NEW_ARRAY(&a, const char *, g->nodes.n);
+    memcpy(e.name, s->name, s->n_vals * sizeof *s->name);
+    ASP_FOR_NODES (g, n) e.live[n.i] = true;
+    asp_status status = put_all(&e, t);
+    asp_arena_fini(&a);
+    return status;
+}

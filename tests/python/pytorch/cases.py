@@ -1,0 +1,221 @@
+# What the ranks run.  Each function gets its rank and its group (None: one rank) and says plain values.  Neighbours: ranks.py,
+# test_*.py (who ask).  SPDX-License-Identifier: Apache-2.0
+import math
+
+import autosp
+import models
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def gradients(model):
+    return {k: p.grad.clone() for k, p in model.named_parameters() if p.grad is not None}
+
+
+def worst(want, have):
+    """max over parameters of |a - b| / max(|a|, 0.01 |all of a|)."""
+    assert want.keys() == have.keys()
+    everything = math.sqrt(sum(float(x.norm()) ** 2 for x in want.values()))
+    return max(float((have[k] - x).norm()) / max(float(x.norm()), 0.01 * everything) for k, x in want.items())
+
+
+def step(model, batch):
+    loss = models.loss_of(model(**batch))
+    loss.backward()
+    return loss.item(), gradients(model)
+
+
+def against_eager(rank, group, name, b, s, dtype, options, labels="uneven", extra=""):
+    """Loss and gradients of one step: how far they are from the unsharded eager model."""
+    batch = models.batch(name, b, s, labels, extra)
+    loss, want = step(models.build(name, dtype), batch)
+    model = autosp.compile(models.build(name, dtype), sp=group or 1, verify=True, **{"backend": "aot_eager", **options})
+    ours, have = step(model, batch)
+    backend = model._compiled_call_impl.backend
+    ops = [str(n.target) if "torch" in type(n.target).__module__ else getattr(n.target, "__name__", "") for n in backend.last.graph.nodes]
+    square = max((math.prod(int(d) for d in n.meta["val"].shape) for n in backend.last.graph.nodes
+                  if isinstance(n.meta.get("val"), torch.Tensor)), default=0)
+    return {"loss": abs(ours - loss) / abs(loss), "gradients": worst(want, have), "ops": ops, "largest": square, "value": ours}
+
+
+def trains(rank, group, name, steps):
+    """AdamW with accumulation and clipping, beside the unsharded model: losses of both, and the parameters' bits."""
+    plain, model = models.build(name), models.build(name)
+    model = autosp.compile(model, sp=group, backend="aot_eager")
+    losses = []
+    for m in (plain, model):
+        optimizer = torch.optim.AdamW(m.parameters(), lr=3e-3)
+        said = []
+        for i in range(steps):
+            for k in range(2):
+                loss = models.loss_of(m(**models.batch(name, 2, 24, seed=10 * i + k))) / 2
+                loss.backward()
+                said.append(loss.item())
+            torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(said)
+    bits = sum(int(p.detach().view(torch.int32).to(torch.int64).sum()) for p in model.parameters())
+    return {"losses": losses, "bits": bits, "graphs": model._compiled_call_impl.backend.graphs}
+
+
+def lengths(rank, group, name, sizes):
+    """One compiled model at several lengths: its errors, and how often it was compiled."""
+    model, plain = autosp.compile(models.build(name), sp=group, backend="aot_eager"), models.build(name)
+    errors = []
+    for s in sizes:
+        batch = models.batch(name, 2, s)
+        loss, want = step(plain, batch)
+        ours, have = step(model, batch)
+        errors.append((abs(ours - loss) / abs(loss), worst(want, have)))
+        plain.zero_grad(), model.zero_grad()
+    with torch.no_grad():
+        quiet = models.loss_of(model(**models.batch(name, 2, sizes[0]))).item()
+        wanted = models.loss_of(plain(**models.batch(name, 2, sizes[0]))).item()
+    return {"errors": errors, "graphs": model._compiled_call_impl.backend.graphs, "quiet": abs(quiet - wanted)}
+
+
+def two_models(rank, group, sizes):
+    """Two models in one process, one of them taken apart and built again."""
+    out = []
+    first, second = models.build("llama"), models.build("plain")
+    autosp.compile(first, sp=group, backend="eager")
+    autosp.compile(second, sp=group, strategy="ulysses", backend="eager")
+    for name, model in (("llama", first), ("plain", second), ("llama", first)):
+        batch = models.batch(name, 2, sizes)
+        loss, want = step(models.build(name), batch)
+        ours, have = step(model, batch)
+        out.append((abs(ours - loss) / abs(loss), worst(want, have)))
+        model.zero_grad()
+    autosp.restore(first)
+    batch = models.batch("llama", 2, sizes)
+    eager = step(first, batch)[0]
+    first.zero_grad()
+    autosp.compile(first, sp=group, backend="eager")
+    return {"errors": out, "again": abs(step(first, batch)[0] - eager)}
+
+
+def tools(rank, group, folder):
+    """plan, export and verify of one model."""
+    model, batch = models.build("plain"), models.batch("plain", 2, 24)
+    said = autosp.verify(model, batch, sp=group, strategy="ulysses")
+    path = autosp.export(model, batch, f"{folder}/{rank}")
+    back = autosp.prepare_autosp_inputs(batch["ids"], batch["targets"])
+    return {"verify": said, "plan": autosp.plan(model, batch, sp=2, strategy="ulysses"), "path": path, "same": back[0] is batch["ids"]}
+
+
+def engine(rank, group, config, steps):
+    """Losses of a DeepSpeed-shaped loop and of a plain one."""
+    losses = []
+    for split in (False, True):
+        model = models.build("plain")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if split:
+            it, _, _, _ = autosp.initialize(model, optimizer, config, backend="eager")
+        said = []
+        for i in range(steps):
+            loss = (it if split else model)(**models.batch("plain", 2, 22, seed=i))
+            said.append(loss.item())
+            if split:
+                it.backward(loss)
+                it.step()
+                continue
+            (loss / 2).backward()
+            if i % 2:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+        losses.append(said)
+    return losses
+
+
+def engine_refused(rank, group, config):
+    model = models.Plain()
+    autosp.initialize(model, torch.optim.SGD(model.parameters(), lr=0.1), config)
+
+
+# ---- what is refused ----
+
+class Breaks(models.Plain):
+    def forward(self, ids, targets):
+        loss = super().forward(ids, targets)
+        if loss.item() > 0:
+            loss = loss * 2
+        return loss
+
+
+class Unknown(models.Plain):
+    """lgamma is in no table."""
+
+    def __init__(self, split):
+        super().__init__()
+        self.split = split
+
+    def forward(self, ids, targets):
+        x = self.tokens(ids)
+        at = torch.arange(ids.shape[1], device=ids.device).float()
+        x = x + (torch.lgamma(x.abs() + 1) if self.split else torch.lgamma(at + 1)[None, :, None] * 1e-2)
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x))[:, :-1].reshape(-1, models.VOCAB), targets[:, 1:].reshape(-1))
+
+
+class NoLoss(models.Plain):
+    def forward(self, ids, targets):
+        return self.head(self.tokens(ids))
+
+
+def unknown_on_whole(rank, group):
+    torch.manual_seed(0)
+    plain = Unknown(split=False)
+    torch.manual_seed(0)
+    model = autosp.compile(Unknown(split=False), sp=group, backend="eager", verify=True)
+    batch = models.batch("plain", 2, 22)
+    loss, want = step(plain, batch)
+    ours, have = step(model, batch)
+    return abs(ours - loss) / abs(loss), worst(want, have)
+
+
+def refused(rank, group, what):
+    batch = models.batch("plain", 2, 22)
+    model = {"break": Breaks, "unknown": lambda: Unknown(split=True), "no loss": NoLoss}.get(what, models.Plain)()
+    if what == "peers":
+        batch["ids"][1, 7] += rank
+    if what == "lengths":
+        batch = models.batch("plain", 2, 22 + 2 * rank)
+    model = autosp.compile(model, sp=group, backend="eager")
+    models.loss_of(model(**batch)).sum().backward()
+
+
+def setting(rank, group, options):
+    autosp.compile(nn.Linear(2, 2), **options)
+
+
+def twice(rank, group):
+    """An edit list applied to the graph that it was applied to before, and to another one."""
+    from autosp import backend as b
+    from autosp import graph as g
+    from autosp.capi import Edits
+    from autosp.edit import Editor
+
+    said = []
+
+    def compiler(gm, example_inputs):
+        graph, _ = g.retrace(gm, example_inputs)
+        inputs = g.read_inputs(graph, gm, example_inputs, g.ROLES)
+        writer = g.Writer(graph, inputs, "model")
+        edits = Edits("model", writer.text(), "f32", 1, "auto")
+        other = g.Writer(graph, inputs, "another")
+        for w in (writer, other):
+            try:
+                Editor(w, "", 1, torch.device("cpu")).apply(edits)
+                said.append("")
+            except autosp.Error as e:
+                said.append(str(e))
+        assert b.Backend
+        return gm.forward
+
+    model = models.build("llama")
+    torch.compile(model, backend=compiler, fullgraph=True)(**models.batch("llama", 2, 24))
+    return said

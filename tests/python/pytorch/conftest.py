@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    import torch._dynamo
+    import torch._functorch.aot_autograd
+    import transformers
+    import transformers.models.gpt2.modeling_gpt2
+    import transformers.models.llama.modeling_llama
+    import transformers.models.mistral.modeling_mistral
+    import transformers.models.qwen2.modeling_qwen2
+    import transformers.models.qwen3.modeling_qwen3
+
+    from ranks import Ranks
+
+    transformers.logging.set_verbosity_error()
+    pool = Ranks()
+    yield pool
+    pool.stop()

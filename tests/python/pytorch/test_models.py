@@ -1,0 +1,101 @@
+# Loss and every gradient of the sharded model against the unsharded eager one.  SPDX-License-Identifier: Apache-2.0
+import pytest
+
+LOSS, GRADIENTS = 1e-6, 5e-6
+EXACT = 1e-12
+
+# model, ranks, batch, tokens, labels, extra inputs, strategy, compiler: what is between C's answer and the loss is the same with all
+# compilers, so most cases run the edited graph as it is.
+CASES = [
+    ("llama", 1, 2, 24, "uneven", "", "auto", "eager"),
+    ("llama", 2, 2, 24, "uneven", "", "ulysses", "aot_eager"),
+    ("llama", 3, 1, 25, "empty", "", "ulysses", "eager"),
+    ("llama", 4, 2, 22, "all", "packed", "ulysses", "eager"),
+    ("llama", 2, 2, 23, "uneven", "padding", "ulysses", "eager"),
+    ("llama", 3, 2, 23, "uneven", "", "ring", "aot_eager"),
+    ("llama", 2, 2, 24, "empty", "", "auto", "eager"),
+    ("qwen2", 2, 1, 24, "empty", "ones", "ulysses", "eager"),
+    ("qwen2", 4, 2, 25, "uneven", "", "ring", "eager"),
+    ("qwen3", 2, 2, 26, "all", "packed", "ulysses", "eager"),
+    ("qwen3", 3, 2, 24, "uneven", "padding", "ulysses", "eager"),
+    ("mistral", 2, 2, 24, "uneven", "", "ulysses", "eager"),
+    ("mistral", 4, 2, 23, "empty", "packed", "auto", "eager"),
+    ("gpt2", 1, 2, 24, "uneven", "", "auto", "eager"),
+    ("gpt2", 3, 2, 23, "uneven", "", "ulysses", "aot_eager"),
+    ("gpt2", 4, 1, 27, "empty", "ones", "ring", "eager"),
+    ("plain", 2, 2, 24, "uneven", "", "ring", "eager"),
+    ("plain", 3, 2, 23, "empty", "", "ulysses", "eager"),
+    ("plain", 4, 1, 22, "all", "", "ulysses", "aot_eager"),
+]
+
+
+@pytest.mark.parametrize("name,p,b,s,labels,extra,strategy,compiler", CASES)
+def test_as_unsharded(ranks, name, p, b, s, labels, extra, strategy, compiler):
+    said = ranks.give("cases", "against_eager", p, name, b, s, "f32", {"strategy": strategy, "backend": compiler}, labels, extra)
+    for r in said:
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
+    assert len({r["value"] for r in said}) == 1  # the loss is the global one, to the bit
+    assert len({tuple(r["ops"]) for r in said}) == 1  # all ranks run the same graph
+
+
+@pytest.mark.parametrize("p,s,strategy", [(2, 24, "ulysses"), (4, 23, "ulysses"), (3, 25, "ring")])
+def test_exact_in_f64(ranks, p, s, strategy):
+    for r in ranks.give("cases", "against_eager", p, "plain", 2, s, "f64", {"strategy": strategy, "backend": "eager"}):
+        assert r["loss"] <= EXACT and r["gradients"] <= EXACT, r
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_causal_masks_are_proved(ranks, p):
+    """No dense mask is left, K and V are not repeated, and nothing else is S x S."""
+    for r in ranks.give("cases", "against_eager", p, "llama", 1, 80, "f32", {"strategy": "ulysses", "backend": "eager"}):
+        assert not any("aten.le." in op or "cumsum" in op or "expand" in op for op in r["ops"]), r["ops"]
+        assert r["largest"] < 80 * 80
+
+
+def test_inductor(ranks):
+    for r in ranks.give("cases", "against_eager", 2, "llama", 2, 24, "f32", {"strategy": "ulysses", "backend": "inductor"}):
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
+
+
+def test_training(ranks):
+    """Five AdamW steps of two accumulated batches, clipped: losses as the unsharded model's, parameters equal on all ranks to the bit."""
+    said = ranks.give("cases", "trains", 2, "llama", 5)
+    for r in said:
+        assert r["graphs"] == 1
+        assert max(abs(a - b) for a, b in zip(*r["losses"])) <= 1e-5, r["losses"]
+        assert r["losses"][0][-1] < r["losses"][0][0]
+    assert len({r["bits"] for r in said}) == 1
+
+
+def test_another_length_does_not_compile_again(ranks):
+    for r in ranks.give("cases", "lengths", 2, "qwen2", [24, 36, 48]):
+        assert r["graphs"] <= 2  # with gradients, and without
+        assert r["quiet"] <= 1e-6
+        assert all(loss <= LOSS and grads <= GRADIENTS for loss, grads in r["errors"]), r
+
+
+def test_two_models_in_one_process(ranks):
+    for r in ranks.give("cases", "two_models", 2, 22):
+        assert all(loss <= LOSS and grads <= GRADIENTS for loss, grads in r["errors"]), r
+        assert r["again"] <= 1e-6
+
+
+def test_an_unknown_op_on_whole_values(ranks):
+    for loss, grads in ranks.give("cases", "unknown_on_whole", 2):
+        assert loss <= LOSS and grads <= GRADIENTS
+
+
+def test_plan_export_and_verify(ranks, tmp_path):
+    for r in ranks.give("cases", "tools", 2, str(tmp_path)):
+        assert r["verify"]["loss"] <= LOSS and r["verify"]["gradients"] <= GRADIENTS and r["same"]
+        assert "forward: 4 x all_to_all" in r["plan"] and "1 x all_reduce" in r["plan"], r["plan"]
+        with open(r["path"]) as f:
+            assert "aten.scaled_dot_product_attention.default" in f.read()
+
+
+def test_a_loop_written_for_deepspeed(ranks):
+    config = {"sequence_parallel": {"autosp_size": 4}, "compile": {"deepcompile": True, "passes": ["autosp"]},
+              "zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 2, "gradient_clipping": 0.5}
+    for plain, split in ranks.give("cases", "engine", 4, config, 4):
+        assert max(abs(a - b) / abs(a) for a, b in zip(plain, split)) <= 1e-5
+        assert plain[2] != plain[0]

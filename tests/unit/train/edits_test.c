@@ -1,0 +1,181 @@
+// The edit list of a framework's graph: made for all that can be split, of one graph and once, with
+// the exchanges of placement; ops that are not known.  That the lists do what they say is tested in
+// PyTorch (tests/python/pytorch).  SPDX-License-Identifier: Apache-2.0
+#include "autosp.h"
+#include "base/file.h"
+#include "base/json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#define GRAPHS ASP_SOURCE_DIR "/tests/fixtures/graphs/"
+
+static char *read_graph(asp_arena *a, const char *name, size_t *out_bytes)
+{
+    char path[512], *text = NULL;
+    snprintf(path, sizeof path, GRAPHS "%s.json", name);
+    assert_int_equal(asp_file_read(a, path, 1 << 26, &text, out_bytes), ASP_OK);
+    return asp_copy_str(a, text);
+}
+
+static int count(const json_t *list, const char *op)
+{
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        n += strcmp(json_string_value(json_object_get(json_array_get(list, i), "op")), op) == 0;
+    return n;
+}
+
+typedef struct fixture {
+    asp_ctx files; // for reading
+    asp_arena arena;
+    asp_ctx *cx;
+} fixture;
+
+static fixture begin(void)
+{
+    fixture f = {.cx = asp_ctx_create()};
+    asp_ctx_init(&f.files);
+    return f;
+}
+
+static json_t *edits_of(fixture *f, const char *name, int64_t ranks, const char *sp)
+{
+    asp_edits *e;
+    size_t n;
+    asp_arena_init(&f->arena, &f->files);
+    char *text = read_graph(&f->arena, name, &n);
+    if (asp_edits_create(f->cx, name, text, n, "f32", ranks, sp, &e) != ASP_OK)
+        fail_msg("%s", asp_ctx_message(f->cx));
+    json_t *list = json_loads(asp_edits_json(e), 0, NULL);
+    assert_non_null(list);
+    asp_edits_destroy(e);
+    asp_arena_fini(&f->arena);
+    return list;
+}
+
+// Four exchanges a layer (q, k, v, out), one all-reduce of the loss; the mask is gone.
+static void a_llama_is_split_by_heads(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    json_t *list = edits_of(&f, "llama", 2, "ulysses"), *in = json_object_get(list, "insert");
+    assert_int_equal(count(in, "autosp.all_to_all"), 8);
+    assert_int_equal(count(in, "autosp.all_reduce"), 1);
+    assert_int_equal(count(in, "aten.scaled_dot_product_attention.default"), 2);
+    json_decref(list);
+    list = edits_of(&f, "llama", 2, "ring");
+    assert_int_equal(count(json_object_get(list, "insert"), "autosp.ring_sdpa"), 2);
+    json_decref(list);
+    asp_ctx_destroy(f.cx);
+}
+
+// On one rank nothing is exchanged, but masks are proved.
+static void one_rank_keeps_all_but_masks(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    json_t *list = edits_of(&f, "llama", 1, NULL), *in = json_object_get(list, "insert");
+    assert_int_equal(json_array_size(in), 2);
+    assert_int_equal(count(in, "aten.scaled_dot_product_attention.default"), 2);
+    json_decref(list);
+    list = edits_of(&f, "minillama", 1, NULL); // written with is_causal
+    assert_int_equal(json_array_size(json_object_get(list, "insert")), 0);
+    assert_int_equal(json_array_size(json_object_get(list, "rewire")), 0);
+    json_decref(list);
+    asp_ctx_destroy(f.cx);
+}
+
+static void a_list_is_of_one_graph(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    asp_edits *e;
+    size_t n, k;
+    asp_arena_init(&f.arena, &f.files);
+    char *llama = read_graph(&f.arena, "llama", &n), *other = read_graph(&f.arena, "qwen3", &k);
+    assert_int_equal(asp_edits_create(f.cx, "llama", llama, n, "f32", 2, "ulysses", &e), ASP_OK);
+    assert_int_equal(asp_edits_fit(e, llama, n), ASP_OK);
+    assert_int_equal(asp_edits_fit(e, other, k), ASP_ERR_USAGE);
+    assert_non_null(strstr(asp_ctx_message(f.cx), "another graph"));
+    assert_true(asp_edits_verify(e, llama, n) < 0); // nothing was applied
+    asp_edits_destroy(e);
+    asp_arena_fini(&f.arena);
+    asp_ctx_destroy(f.cx);
+}
+
+// Replaces the first `from` by `to`, of the same length.
+static void replace(char *text, const char *from, const char *to)
+{
+    assert_int_equal(strlen(from), strlen(to));
+    const size_t n = strlen(to), at = (size_t)(strstr(text, from) - text);
+    for (size_t i = 0; i < n; i++) text[at + i] = to[i];
+}
+
+static void unknown_ops_may_read_whole_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to;
+        bool taken;
+    } cases[] = {{"aten.cos.default", "aten.coz.default", true},     // of the rotary table
+                 {"aten.silu.default", "aten.sily.default", false}}; // of the MLP
+    fixture f = begin();
+    for (size_t i = 0; i < 2; i++) {
+        asp_edits *e = NULL;
+        size_t n;
+        asp_arena_init(&f.arena, &f.files);
+        char *text = read_graph(&f.arena, "llama", &n);
+        replace(text, cases[i].from, cases[i].to);
+        asp_status s = asp_edits_create(f.cx, "llama", text, n, "f32", 2, "ulysses", &e);
+        assert_int_equal(s, cases[i].taken ? ASP_OK : ASP_ERR_UNSUPPORTED);
+        if (s < 0) {
+            assert_non_null(strstr(asp_ctx_message(f.cx), "aten.sily.default"));
+            assert_non_null(strstr(asp_ctx_message(f.cx), "mlp"));
+        }
+        asp_edits_destroy(e);
+        asp_arena_fini(&f.arena);
+    }
+    asp_ctx_destroy(f.cx);
+}
+
+static void bad_calls_are_refused(void **state)
+{
+    (void)state;
+    asp_ctx *cx = asp_ctx_create();
+    asp_edits *e;
+    const char *text = "{\"nodes\": []}";
+    assert_true(asp_edits_create(cx, "x", text, strlen(text), "f32", 2, NULL, &e) < 0);
+    assert_true(asp_edits_create(cx, "x", text, strlen(text), "f16", 2, NULL, &e) < 0);
+    assert_true(asp_edits_create(cx, "x", text, strlen(text), "f32", 0, NULL, &e) < 0);
+    assert_true(asp_edits_create(cx, "x", NULL, 0, "f32", 2, NULL, &e) < 0);
+    assert_true(asp_edits_fit(NULL, text, 1) < 0);
+    assert_null(asp_edits_json(NULL));
+    asp_edits_destroy(NULL);
+    asp_ctx_destroy(cx);
+}
+
+static void rows_of_ranks(void **state)
+{
+    (void)state;
+    int64_t out[3];
+    asp_row_places(7, 3, 1, false, 2, out);
+    assert_int_equal(out[0], 5);
+    assert_int_equal(out[1], 6);
+    assert_int_equal(out[2], -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_llama_is_split_by_heads),
+        cmocka_unit_test(one_rank_keeps_all_but_masks),
+        cmocka_unit_test(a_list_is_of_one_graph),
+        cmocka_unit_test(unknown_ops_may_read_whole_values),
+        cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(rows_of_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
