@@ -1,6 +1,6 @@
 // Links between ranks: what a pair has that is not simply two ranks of one machine.
-// Neighbours: cost.h (contract and the text), machine.c (the file has them), run/price.c (who asks).
-// SPDX-License-Identifier: Apache-2.0
+// Neighbours: cost.h (contract and the text), machine.c (the file has them), run/price.c (who
+// asks). SPDX-License-Identifier: Apache-2.0
 #include "cost/cost.h"
 
 #include <stdlib.h>

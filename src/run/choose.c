@@ -1,6 +1,7 @@
 // --sp auto: which strategy, for this program, these sizes and this machine.
 //
-//   ulysses, ring, hybrid:UxR for every U R = P, mixed    ->  compiled, planned, priced  ->  quickest
+//   ulysses, ring, hybrid:UxR for every U R = P, mixed    ->  compiled, planned, priced  ->
+//   quickest
 //
 // Nothing is estimated apart from the program itself: what is priced is the plan that would run, so
 // bytes, exchanges and memory of the table are exact, and times are as good as the rates of cost/.

@@ -15,8 +15,8 @@ typedef struct asp_run_options {
     asp_env env; // values of S, B
     int threads; // of one rank
     asp_comm_backend backend;
-    bool optimizer;   // two states per parameter besides parameter and gradient
-    const char *gemm; // provider, or NULL: the best there is
+    bool optimizer;                  // two states per parameter besides parameter and gradient
+    const char *gemm;                // provider, or NULL: the best there is
     const struct asp_choice *choice; // kept by the plan; NULL: none
 } asp_run_options;
 
