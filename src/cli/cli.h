@@ -25,7 +25,7 @@ void asp_options_print(asp_text *t); // the table, for docs/cli.md
 
 typedef asp_status asp_command_fn(asp_ctx *cx, const asp_options *o);
 asp_command_fn asp_command_train, asp_command_verify, asp_command_plan, asp_command_opt,
-    asp_command_bench, asp_command_docs, asp_command_remat;
+    asp_command_bench, asp_command_docs, asp_command_remat, asp_command_box;
 
 // The training options of a command line, checked; a model must be given.
 asp_status asp_options_train(asp_ctx *cx, const asp_options *o, asp_train_options *out_options);

@@ -1,8 +1,10 @@
 // autosp train, verify, plan.  Neighbours: cli.h, train/train.h.  SPDX-License-Identifier:
 // Apache-2.0
+#include "base/file.h"
 #include "cli/cli.h"
 
-typedef asp_status job_fn(asp_ctx *cx, const asp_train_options *o, const asp_report *report);
+typedef asp_status job_fn(asp_ctx *cx, const asp_options *all, const asp_train_options *o,
+                          const asp_report *report);
 
 static asp_status open_job(asp_ctx *cx, const asp_options *o, bool resumes,
                            asp_train_options *out_options, asp_report *out_report)
@@ -20,23 +22,51 @@ static asp_status with_report(asp_ctx *cx, const asp_options *o, job_fn *job, bo
     asp_report r;
     asp_status s = open_job(cx, o, resumes, &t, &r);
     if (s < 0) return asp_ranks_refuse(cx, o->train.comm, s);
-    s = job(cx, &t, &r);
+    s = job(cx, o, &t, &r);
     asp_ctx closing; // its failure does not hide the first one
     asp_ctx_init(&closing);
     asp_status closed = asp_report_close(s < 0 ? &closing : cx, &r);
     return s < 0 ? s : closed;
 }
 
+static asp_status train(asp_ctx *cx, const asp_options *all, const asp_train_options *o,
+                        const asp_report *report)
+{
+    (void)all;
+    return asp_train(cx, o, report);
+}
+
+static asp_status verify(asp_ctx *cx, const asp_options *all, const asp_train_options *o,
+                         const asp_report *report)
+{
+    (void)all;
+    return asp_verify(cx, o, report);
+}
+
 asp_status asp_command_train(asp_ctx *cx, const asp_options *o)
 {
-    return with_report(cx, o, asp_train, true);
+    return with_report(cx, o, train, true);
 }
 asp_status asp_command_verify(asp_ctx *cx, const asp_options *o)
 {
-    return with_report(cx, o, asp_verify, false);
+    return with_report(cx, o, verify, false);
 }
 
-static asp_status plan_only(asp_ctx *cx, const asp_train_options *o, const asp_report *report)
+static asp_status write_timeline(asp_ctx *cx, const asp_plan *plan, const char *path)
+{
+    asp_arena a;
+    asp_text t;
+    const char *end = strrchr(path, '.');
+    asp_arena_init(&a, cx);
+    asp_text_init(&t, &a);
+    asp_plan_put_timeline(plan, end && strcmp(end, ".svg") == 0, &t);
+    asp_status s = asp_file_write_whole(cx, path, t.at, t.n);
+    asp_arena_fini(&a);
+    return s;
+}
+
+static asp_status plan_only(asp_ctx *cx, const asp_options *all, const asp_train_options *o,
+                            const asp_report *report)
 {
     asp_program program;
     asp_plan *plan;
@@ -46,6 +76,7 @@ static asp_status plan_only(asp_ctx *cx, const asp_train_options *o, const asp_r
     asp_status s = asp_train_plan(cx, program.graph, o, &plan, &seq, &ms);
     if (s == ASP_OK) {
         asp_report_plan(report, plan, o, seq, ms, o->seq == 0 ? seq : 0);
+        if (all->timeline) s = write_timeline(cx, plan, all->timeline);
         asp_plan_destroy(plan);
     }
     asp_report_end(report, s == ASP_OK);
@@ -55,5 +86,6 @@ static asp_status plan_only(asp_ctx *cx, const asp_train_options *o, const asp_r
 
 asp_status asp_command_plan(asp_ctx *cx, const asp_options *o)
 {
+    if (o->device) return asp_command_box(cx, o);
     return with_report(cx, o, plan_only, false);
 }

@@ -191,6 +191,7 @@ asp_graph *asp_graph_clone(const asp_graph *g)
 {
     asp_graph *c = asp_graph_create(g->cx, g->name);
     c->ranks = g->ranks;
+    c->tile_rows = g->tile_rows;
     c->examples = g->examples;
     for (int i = 0; i < c->examples.n; i++)
         c->examples.at[i].symbol = asp_copy_str(&c->arena, g->examples.at[i].symbol);
@@ -209,6 +210,7 @@ asp_graph *asp_graph_clone(const asp_graph *g)
         asp_node m = asp_graph_insert(c, (asp_node){0}, info->op, attr, info->n_in, in, info->n_out,
                                       types, info->loc);
         asp_node_at(c, m)->group = info->group;
+        asp_node_at(c, m)->tile = info->tile;
         for (uint32_t i = 0; i < info->n_out; i++) {
             asp_val old = asp_node_result(g, n, i);
             to[old.i] = asp_node_result(c, m, i);

@@ -202,6 +202,7 @@ typedef struct asp_node_info {
     const void *attr; // the op's attribute struct, never NULL; owned by the graph's arena
     const char *loc;  // where the user wrote it: "layers.3.attn"; "" when unknown
     uint32_t group;   // nodes of one row program share it (pass/fuse); 0 = alone
+    uint32_t tile;    // nodes that run chunk by chunk together share it (pass/tile); 0 = whole
     asp_node prev, next;
 } asp_node_info;
 
@@ -221,7 +222,8 @@ struct asp_graph {
     asp_ctx *cx;     // borrowed
     asp_arena arena; // owns everything below
     const char *name;
-    int64_t ranks; // 1, or the P that the program was split for
+    int64_t ranks;     // 1, or the P that the program was split for
+    int64_t tile_rows; // rows of a chunk of what is tiled (pass/tile.h); 0 where nothing is
     asp_env
         examples; // what symbols are where nobody says otherwise (an imported graph's); not text
     struct asp_size_table *sizes;

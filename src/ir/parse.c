@@ -352,6 +352,18 @@ static asp_status parse_operands(parser *p, asp_op op, asp_val *in, uint32_t *ou
     return ASP_OK;
 }
 
+static asp_status parse_number_of(parser *p, const char *what, uint32_t *out)
+{
+    char message[64];
+    const char *at = p->s;
+    int64_t number;
+    ASP_TRY(parse_i64(p, &number));
+    snprintf(message, sizeof message, "%s is a number of 32 bits", what);
+    if (number < 0 || number > UINT32_MAX) return fail_at(p, at, message);
+    *out = (uint32_t)number;
+    return ASP_OK;
+}
+
 static asp_status parse_node(parser *p)
 {
     results r;
@@ -359,7 +371,7 @@ static asp_status parse_node(parser *p)
     asp_val in[ASP_MAX_OPERANDS];
     uint32_t n_in;
     void *attr;
-    int64_t group = 0;
+    uint32_t group = 0, tile = 0;
     const char *loc = "";
     uint32_t first = p->val_of.n;
     ASP_TRY(parse_results(p, &r));
@@ -367,15 +379,12 @@ static asp_status parse_node(parser *p)
     ASP_TRY(parse_op(p, &op));
     ASP_TRY(parse_operands(p, op, in, &n_in));
     ASP_TRY(parse_attr(p, op, &attr));
-    if (take(p, "group")) {
-        const char *at = p->s;
-        ASP_TRY(parse_i64(p, &group));
-        if (group < 0 || group > UINT32_MAX)
-            return fail_at(p, at, "a group is a number of 32 bits");
-    }
+    if (take(p, "group")) ASP_TRY(parse_number_of(p, "a group", &group));
+    if (take(p, "tile")) ASP_TRY(parse_number_of(p, "a tile", &tile));
     if (take(p, "@")) ASP_TRY(parse_string(p, &loc));
     asp_node n = asp_graph_insert(p->g, (asp_node){0}, op, attr, n_in, in, r.n, r.type, loc);
-    asp_node_at(p->g, n)->group = (uint32_t)group;
+    asp_node_at(p->g, n)->group = group;
+    asp_node_at(p->g, n)->tile = tile;
     for (uint32_t i = 0; i < r.n; i++) {
         asp_val v = asp_node_result(p->g, n, i);
         p->val_of.at[first + i] = v;
@@ -411,6 +420,12 @@ static asp_status parse_graph(parser *p)
         ASP_TRY(parse_i64(p, &p->g->ranks));
         if (p->g->ranks < 1 || p->g->ranks > ASP_MAX_RANKS)
             return fail_at(p, at, "ranks is a number from 1 to 65536");
+    }
+    if (take(p, "tile")) {
+        const char *at = p->s;
+        ASP_TRY(parse_i64(p, &p->g->tile_rows));
+        if (p->g->tile_rows < 1 || p->g->tile_rows > INT64_C(1) << 40)
+            return fail_at(p, at, "tile is the number of rows of a chunk, at least 1");
     }
     ASP_TRY(expect(p, "{"));
     while (!take(p, "}")) {

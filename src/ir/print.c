@@ -103,6 +103,7 @@ static void put_node(asp_text *t, const asp_graph *g, const uint32_t *number, as
     }
     put_attr(t, g, info->op, info->attr);
     if (info->group) asp_put(t, " group %u", info->group);
+    if (info->tile) asp_put(t, " tile %u", info->tile);
     if (*info->loc) {
         asp_put(t, " @ ");
         asp_put_quoted(t, info->loc);
@@ -117,6 +118,7 @@ void asp_graph_print(const asp_graph *g, asp_text *t)
     uint32_t *number = number_values(g, &scratch);
     asp_put(t, "graph %s", g->name);
     if (g->ranks != 1) asp_put(t, " ranks %lld", (long long)g->ranks);
+    if (g->tile_rows) asp_put(t, " tile %lld", (long long)g->tile_rows);
     asp_put(t, " {\n");
     ASP_FOR_NODES (g, n) put_node(t, g, number, n);
     for (uint32_t i = 0; i < g->outputs.n; i++) {

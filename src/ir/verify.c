@@ -8,6 +8,7 @@ typedef struct checker {
     asp_arena scratch;
     asp_text report;
     bool *defined; // by value
+    asp_map tiles; // seen so far
     int n_wrong;
 } checker;
 
@@ -47,11 +48,23 @@ static void check_results(checker *c, asp_node n)
     }
 }
 
+// The nodes of a tile stand side by side, with nothing between them.
+static void check_tile(checker *c, asp_node before, asp_node n)
+{
+    const uint32_t tile = asp_node_at(c->g, n)->tile;
+    bool added;
+    if (!tile || (before.i && asp_node_at(c->g, before)->tile == tile)) return;
+    asp_map_add(&c->tiles, &tile, sizeof tile, &added);
+    if (!added) wrong(c, n, "apart from the rest of its tile", "");
+    if (c->g->tile_rows < 1) wrong(c, n, "tiled, but the graph says no rows of a chunk", "");
+}
+
 asp_status asp_graph_verify(asp_graph *g)
 {
     checker c = {.g = g};
     asp_arena_init(&c.scratch, g->cx);
     asp_text_init(&c.report, &c.scratch);
+    asp_map_init(&c.tiles, &c.scratch);
     c.defined = ASP_NEW_ARRAY(&c.scratch, bool, g->vals.n);
     uint32_t seen = 0;
     asp_node before = {0};
@@ -60,6 +73,7 @@ asp_status asp_graph_verify(asp_graph *g)
             wrong(&c, n, "the list's back link is wrong", "");
         check_operands(&c, n);
         check_results(&c, n);
+        check_tile(&c, before, n);
         before = n;
         if (++seen > g->nodes.n) break;
     }

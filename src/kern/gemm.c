@@ -141,7 +141,7 @@ static asp_gemm_plan plan_of(asp_op op, const asp_kcall *k, int n_threads)
 
 // Chunk i of the product of matrices a and b into c.
 static void run_chunk(const asp_gemm_plan *p, int64_t i, const float *a, const float *b, float *c,
-                      void *scratch)
+                      bool add, void *scratch)
 {
     const int64_t grid_n = asp_ceil_div(p->n, p->chunk_n);
     const bool a_by_k = p->op == ASP_OP_gemm_tn, b_by_k = p->op != ASP_OP_gemm_nt;
@@ -158,6 +158,7 @@ static void run_chunk(const asp_gemm_plan *p, int64_t i, const float *a, const f
         .lda = lda,
         .ldb = ldb,
         .ldc = p->n,
+        .add = add,
         .scratch = scratch,
     };
     p->provider->run(p, &chunk);
@@ -174,7 +175,7 @@ static void run(asp_op op, const asp_kcall *k, asp_worker *w)
         const int64_t zb = batch > 1 ? asp_batch_matrix(k, 1, z) : 0;
         run_chunk(&p, i % chunks, (const float *)k->in[0].data + za * p.m * p.k,
                   (const float *)k->in[1].data + zb * p.n * p.k,
-                  (float *)k->out[0].data + z * p.m * p.n,
+                  (float *)k->out[0].data + z * p.m * p.n, op == ASP_OP_gemm_tn && k->chunk > 0,
                   (char *)k->work + w->thread * p.thread_bytes);
     }
 }

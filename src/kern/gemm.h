@@ -34,6 +34,7 @@ typedef struct asp_gemm_chunk {
     const float *a, *b;
     float *c;
     int64_t lda, ldb, ldc;
+    bool add;      // to what C holds
     void *scratch; // the plan's thread_bytes, 64-byte aligned
 } asp_gemm_chunk;
 

@@ -144,7 +144,7 @@ void ASP_ISA_NAME(asp_gemm_chunk)(const asp_gemm_chunk *g)
                 pack_a_columns(packed_a, g->a + p * g->lda + i, g->lda, kc, m);
             else
                 pack_a_rows(packed_a, g->a + i * g->lda + p, g->lda, kc, m);
-            multiply_block(g, by_k, m, packed_a, packed_b, g->c + i * g->ldc, kc, p > 0);
+            multiply_block(g, by_k, m, packed_a, packed_b, g->c + i * g->ldc, kc, g->add || p > 0);
         }
     }
 }

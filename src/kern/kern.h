@@ -35,6 +35,11 @@ typedef struct asp_kcall {
         *plan; // what the kernel's prepare made (a GEMM provider's primitive), or NULL; borrowed
     // Set by asp_kcall_bad_index, looked at by the executor; NULL: nobody asks.  Borrowed.
     atomic_int *bad_index;
+    // Of a tiled loop (pass/tile.h): the number of the chunk, and memory that goes with the call
+    // from the first chunk to the last, or NULL.  What sums over rows adds to its result from the
+    // second chunk on.
+    int64_t chunk;
+    void *carry;
 } asp_kcall;
 
 // An index that the data of an operand holds lies outside of what it indexes.  The kernel reads and
@@ -106,6 +111,16 @@ bool asp_sdpa_meets(const asp_kcall *call);
 // A call of one block of a ring for asp_sdpa_pairs and asp_sdpa_meets, by its attributes and the
 // rows of q and k in all groups: sizes (2 of them) are kept.
 asp_kcall asp_sdpa_ring_call(const void *attr, const int64_t *sizes, int64_t ranks, int64_t rank);
+
+// Sums in double of the chunks before, where rows come in chunks: the bits of the whole.
+static inline double asp_carried_sum(const asp_kcall *k)
+{
+    return k->carry && k->chunk > 0 ? *(const double *)k->carry : 0.0;
+}
+static inline void asp_carry_sum(const asp_kcall *k, double sum)
+{
+    if (k->carry) *(double *)k->carry = sum;
+}
 
 static inline int64_t asp_tensor_count(const asp_tensor *t)
 {

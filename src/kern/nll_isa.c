@@ -100,7 +100,7 @@ static double loss_of(const shared *s, int64_t row, double lse)
 }
 
 // in: logits (..., V), labels (...), class weights or not; out: the sum or each row's, lse (...);
-// work: a double for each 64 rows.
+// work: a double for each 64 rows; carry: the sum of the chunks before.
 void ASP_ISA_NAME(asp_nll_f32)(const asp_kcall *k, asp_worker *w)
 {
     const shared s = shared_of(k, 1, k->n_in == 3 ? 2 : 0);
@@ -121,8 +121,9 @@ void ASP_ISA_NAME(asp_nll_f32)(const asp_kcall *k, asp_worker *w)
     }
     asp_team_barrier(w);
     if (w->thread != 0 || s.a.rows) return;
-    double sum = 0.0;
+    double sum = asp_carried_sum(k);
     for (b = 0; b < blocks; b++) sum += partial[b];
+    asp_carry_sum(k, sum);
     loss[0] = (float)sum;
 }
 

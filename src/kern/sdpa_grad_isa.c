@@ -320,9 +320,12 @@ void ASP_ISA_NAME(asp_sdpa_grad_f32)(const asp_kcall *k, asp_worker *w)
     scratch s = scratch_in(k, &z, w->thread);
     scores extra;
     const int64_t n_chunks = count_chunks(&z);
-    if (!z.all_meet || asp_rows_count(&z.q_rows) < z.n_q || asp_rows_count(&z.k_rows) < z.n_k)
+    const bool rest =
+        !z.all_meet || asp_rows_count(&z.q_rows) < z.n_q || asp_rows_count(&z.k_rows) < z.n_k;
+    if (asp_sdpa_is_empty(&z)) {
         clear_rest(k, &z, w);
-    if (asp_sdpa_is_empty(&z)) return;
+        return;
+    }
     if (!z.plain) {
         float *behind = (float *)k->work + asp_sdpa_delta_floats(&z) + asp_sdpa_counters(&z) +
                         w->n_threads * asp_sdpa_thread_floats(&z);
@@ -330,7 +333,8 @@ void ASP_ISA_NAME(asp_sdpa_grad_f32)(const asp_kcall *k, asp_worker *w)
         asp_mask_bounds(&z, &extra.a, KEYS, extra.bounds, w);
         s.extra = &extra;
     }
-    prepare(k, &z, &s, w);
+    prepare(k, &z, &s, w); // the last to read out, whose memory dq may be
+    if (rest) clear_rest(k, &z, w);
     for (int64_t i; (i = asp_team_next(w, z.batch * z.kv_heads * n_chunks)) >= 0;) {
         chunk c = {.order = i % n_chunks, .n_chunks = n_chunks, .kv_head = i / n_chunks};
         c.keys = keys_of(&z, n_chunks, c.order);

@@ -89,6 +89,7 @@ static asp_val make(absorber *x, asp_val v)
     const char *loc = asp_printf(x->scratch, "%s%s", info.loc, *info.loc ? ASP_AGAIN_SUFFIX : "");
     asp_node n = asp_graph_insert(x->g, x->first, info.op, info.attr, info.n_in, in, 1, &type, loc);
     asp_node_at(x->g, n)->group = x->group;
+    asp_node_at(x->g, n)->tile = asp_node_at(x->g, x->first)->tile;
     asp_val result = asp_node_result(x->g, n, 0);
     const char *name = asp_val_at(x->g, v)->name;
     if (name) asp_graph_name(x->g, result, name);

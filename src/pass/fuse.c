@@ -27,6 +27,7 @@ typedef struct group {
     bool closed;
     bool has_sum; // its domain is fixed by a sum
     asp_type domain;
+    uint32_t tile; // of all members
     uint32_t n_members;
     uint32_t work; // steps that ran outside of groups before its last member
     asp_node last; // where it runs
@@ -153,6 +154,7 @@ static bool fits(fuser *f, asp_node n, uint32_t c, uint32_t n_members, asp_type 
 {
     const group *p = &f->groups.at[c];
     asp_type joined;
+    if (p->tile != asp_node_at(f->g, n)->tile) return false;
     if (p->closed || p->n_members + n_members > ASP_MAX_GROUP || reads_end_of(f, n, c))
         return false;
     if (!asp_row_join(f->g, domain, &p->domain, &joined)) return false;
@@ -191,6 +193,7 @@ static void join(fuser *f, asp_node n, asp_type domain)
     group *p = &f->groups.at[own];
     p->domain = domain;
     p->has_sum |= sum;
+    p->tile = info->tile;
     p->n_members++;
     p->work = f->work;
     p->last = n;
@@ -232,6 +235,7 @@ static void place_waiting(fuser *f)
         for (uint32_t k = 0; k < info->n_in; k++) {
             uint32_t c = group_of_val(f, info->in[k]);
             if (c == NONE || order[f->groups.at[c].last.i] < order[n.i]) continue;
+            ASP_CHECK(f->groups.at[c].tile == info->tile); // else the group was not open
             if (latest == NONE ||
                 order[f->groups.at[c].last.i] > order[f->groups.at[latest].last.i])
                 latest = c;

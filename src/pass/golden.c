@@ -69,6 +69,8 @@ static asp_status read_line(asp_ctx *cx, const char *file, char *line, header *h
         return read_number(cx, file, key, value, &h->options.budget);
     else if (strcmp(key, "ranks") == 0)
         return read_number(cx, file, key, value, &h->options.ranks);
+    else if (strcmp(key, "tile") == 0)
+        return read_number(cx, file, key, value, &h->options.tile);
     else if (strcmp(key, "dtype") == 0)
         return read_dtype(cx, file, value, &h->options.dtype);
     else if (strcmp(key, "env") == 0)
@@ -77,7 +79,7 @@ static asp_status read_line(asp_ctx *cx, const char *file, char *line, header *h
         return asp_fail(
             cx, ASP_ERR_INPUT,
             "%s: unknown key '%s'; the keys are passes, ranks, sp, ac, recompute, save, "
-            "budget, dtype, env",
+            "budget, tile, dtype, env",
             file, key);
     return ASP_OK;
 }

@@ -93,7 +93,7 @@ static void redirect(describer *x, asp_node n, const asp_val *again)
         if (again[info->in[i].i].i) asp_graph_set_input(x->g, n, i, again[info->in[i].i]);
 }
 
-static void repeat(describer *x, asp_node n, asp_val *again)
+static void repeat_node(describer *x, asp_node n, uint32_t tile, asp_val *again)
 {
     const asp_node_info info = *asp_node_at(x->g, n);
     asp_type types[ASP_MAX_OPERANDS];
@@ -106,12 +106,45 @@ static void repeat(describer *x, asp_node n, asp_val *again)
         asp_printf(x->arena, "%s%s", *info.loc ? info.loc : "program", ASP_AGAIN_SUFFIX);
     asp_node clone = asp_graph_insert(x->g, (asp_node){0}, info.op, info.attr, info.n_in, in,
                                       info.n_out, types, loc);
+    asp_node_at(x->g, clone)->tile = tile;
     for (uint32_t i = 0; i < info.n_out; i++) {
         asp_val v = {info.first.i + i};
         again[v.i] = asp_node_result(x->g, clone, i);
         const char *name = asp_val_at(x->g, v)->name;
         if (name) asp_graph_name(x->g, again[v.i], name);
     }
+}
+
+// The nodes of each op: units[op] .. units[op + 1] in nodes, taken down before the list changes.
+typedef struct units {
+    asp_node *nodes;
+    uint32_t *first, n_tiles; // tiles: the largest number of one
+} units;
+
+static units find_units(const describer *x)
+{
+    units u = {.nodes = ASP_NEW_ARRAY(x->arena, asp_node, x->g->n_nodes),
+               .first = ASP_NEW_ARRAY(x->arena, uint32_t, x->ops.n + 1)};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->ops.n; i++) {
+        const asp_node end = asp_remat_behind(x->g, x->node_of[i]);
+        u.first[i] = n;
+        u.n_tiles = (uint32_t)asp_max(u.n_tiles, asp_node_at(x->g, x->node_of[i])->tile);
+        for (asp_node m = x->node_of[i]; m.i != end.i; m = asp_node_at(x->g, m)->next)
+            u.nodes[n++] = m;
+    }
+    u.first[x->ops.n] = n;
+    return u;
+}
+
+static void repeat(describer *x, units *u, uint32_t op, const bool *kept, asp_val *again)
+{
+    const asp_remat_op *o = &x->ops.at[op];
+    const uint32_t tile = asp_node_at(x->g, x->node_of[op])->tile ? ++u->n_tiles : 0;
+    for (uint32_t i = u->first[op]; i < u->first[op + 1]; i++)
+        repeat_node(x, u->nodes[i], tile, again);
+    for (uint32_t r = o->first_result; r < o->first_result + o->n_results; r++)
+        if (kept[r]) again[x->val_of[r].i] = (asp_val){0};
 }
 
 // Every node goes to the end of the list in the order of the schedule; what is left over before the
@@ -121,24 +154,25 @@ static uint32_t rebuild(describer *x, const asp_remat_schedule *s, const asp_rem
     asp_arena *a = x->arena;
     asp_val *again = ASP_NEW_ARRAY(a, asp_val, x->g->vals.n);
     bool *placed = ASP_NEW_ARRAY(a, bool, x->ops.n), *kept = ASP_NEW_ARRAY(a, bool, x->values.n);
+    units u = find_units(x);
     uint32_t repeated = 0;
     for (uint32_t i = 0; i < choice->n_saved; i++) kept[choice->saved[i]] = true;
     for (uint32_t i = 0; i < s->n_steps; i++) {
-        asp_node n = x->node_of[s->steps[i].op];
+        const uint32_t op = s->steps[i].op;
         if (s->steps[i].repeated) {
-            const asp_remat_op *op = &x->ops.at[s->steps[i].op];
-            repeat(x, n, again);
-            for (uint32_t r = op->first_result; r < op->first_result + op->n_results; r++)
-                if (kept[r]) again[x->val_of[r].i] = (asp_val){0};
+            repeat(x, &u, op, kept, again);
             repeated++;
             continue;
         }
-        placed[s->steps[i].op] = true;
-        if (i >= s->n_forward) redirect(x, n, again);
-        asp_graph_move_before(x->g, n, (asp_node){0});
+        placed[op] = true;
+        for (uint32_t k = u.first[op]; k < u.first[op + 1]; k++) {
+            if (i >= s->n_forward) redirect(x, u.nodes[k], again);
+            asp_graph_move_before(x->g, u.nodes[k], (asp_node){0});
+        }
     }
     for (uint32_t i = x->ops.n; i-- > 0;)
-        if (!placed[i]) asp_graph_remove(x->g, x->node_of[i]);
+        for (uint32_t k = u.first[i + 1]; !placed[i] && k-- > u.first[i];)
+            asp_graph_remove(x->g, u.nodes[k]);
     return repeated;
 }
 

@@ -11,7 +11,8 @@ typedef struct asp_remat_description {
     asp_graph *g;
     uint32_t *index_of; // by value of the graph: number in the description
     asp_val *val_of;    // by number
-    asp_node *node_of;  // by op of the description
+    asp_node *node_of;  // by op of the description: the first of a tile, which is one op
+    bool *leaves;       // by value of the graph: is read outside of the tile that makes it
     bool *backward;     // by value of the graph
     ASP_VEC(asp_remat_value) values;
     ASP_VEC(asp_remat_op) ops;
@@ -24,6 +25,9 @@ typedef struct asp_remat_description {
 // options' sizes; the user's marks are on the values.  Equal graphs have equal numbers.
 asp_status asp_remat_describe(const asp_pass *px, asp_arena *a, asp_graph *g,
                               asp_remat_description *out_description);
+
+// The node behind n and the rest of its tile.
+asp_node asp_remat_behind(const asp_graph *g, asp_node n);
 
 // Puts the marks of options->recompute and options->save on the values.  Fails where a pattern
 // names nothing of the forward.

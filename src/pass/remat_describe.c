@@ -1,5 +1,5 @@
 // Describes a joint graph for flow/remat.h: values with bytes and storages, ops with a class, a
-// layer and the time they take at this S on this machine.
+// layer and the time they take at this S on this machine.  A tile (tile.c) is one op.
 // O(nodes).  Neighbours: remat.h (contract), nodeprice.h (bytes and times), remat_marks.c.
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/nodeprice.h"
@@ -102,32 +102,70 @@ static asp_status time_of(describer *d, asp_node n, int64_t *out_ps)
     return ASP_OK;
 }
 
-static asp_status describe_op(describer *d, asp_node n, asp_val seed)
+asp_node asp_remat_behind(const asp_graph *g, asp_node n)
+{
+    const uint32_t tile = asp_node_at(g, n)->tile;
+    do n = asp_node_at(g, n)->next;
+    while (n.i && tile && asp_node_at(g, n)->tile == tile);
+    return n;
+}
+
+// What node n of a unit reads of other units, whether it is backward, and how long it takes.
+static asp_status describe_node(describer *d, asp_node n, asp_remat_op *op)
 {
     asp_remat_description *x = d->x;
     const asp_node_info *info = asp_node_at(x->g, n);
-    asp_remat_op op = {.kind = class_of(info->op),
-                       .backward = info->first.i == seed.i,
-                       .block = (int32_t)asp_loc_block(info->loc),
+    int64_t time_ps;
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const asp_val v = info->in[i];
+        if (info->tile && asp_val_node(x->g, v)->tile == info->tile) continue;
+        op->backward |= x->backward[v.i];
+        bool known = false;
+        for (uint32_t k = op->first_read; k < x->reads.n && info->tile; k++)
+            known |= x->reads.at[k] == x->index_of[v.i];
+        if (!known) ASP_PUSH(x->arena, &x->reads, x->index_of[v.i]);
+    }
+    op->n_reads = x->reads.n - op->first_read;
+    ASP_TRY_NOTE(d->px->cx, time_of(d, n, &time_ps), "%s", asp_node_str(x->g, n));
+    if (asp_add_overflows(op->time_ps, time_ps, &op->time_ps)) op->time_ps = INT64_MAX;
+    return ASP_OK;
+}
+
+// A unit, the nodes from first to before end, is a node or a tile.  Of a tile only what is read
+// outside is a value: the rest never exists whole.
+static asp_status describe_op(describer *d, asp_node first, asp_node end, asp_val seed)
+{
+    asp_remat_description *x = d->x;
+    const asp_node_info *head = asp_node_at(x->g, first);
+    asp_remat_op op = {.kind = head->tile ? ASP_REMAT_GEMM : class_of(head->op),
+                       .backward = head->first.i == seed.i,
+                       .block = (int32_t)asp_loc_block(head->loc),
                        .first_read = x->reads.n,
-                       .n_reads = info->n_in,
-                       .first_result = x->values.n,
-                       .n_results = info->n_out};
+                       .first_result = x->values.n};
     op.fusible = op.kind == ASP_REMAT_POINTWISE || op.kind == ASP_REMAT_VIEW ||
                  op.kind == ASP_REMAT_REDUCTION;
-    for (uint32_t i = 0; i < info->n_in; i++) {
-        op.backward |= x->backward[info->in[i].i];
-        ASP_PUSH(x->arena, &x->reads, x->index_of[info->in[i].i]);
-    }
-    for (uint32_t i = 0; i < info->n_out; i++) {
-        asp_val v = asp_node_result(x->g, n, i);
-        x->backward[v.i] = op.backward;
-        ASP_TRY(describe_value(d, v, 0));
-    }
-    ASP_TRY_NOTE(d->px->cx, time_of(d, n, &op.time_ps), "%s", asp_node_str(x->g, n));
-    x->node_of[x->ops.n] = n;
+    for (asp_node n = first; n.i != end.i; n = asp_node_at(x->g, n)->next)
+        ASP_TRY(describe_node(d, n, &op));
+    for (asp_node n = first; n.i != end.i; n = asp_node_at(x->g, n)->next)
+        for (uint32_t i = 0; i < asp_node_at(x->g, n)->n_out; i++) {
+            const asp_val v = asp_node_result(x->g, n, i);
+            x->backward[v.i] = op.backward;
+            if (!head->tile || x->leaves[v.i]) ASP_TRY(describe_value(d, v, 0));
+        }
+    op.n_results = x->values.n - op.first_result;
+    x->node_of[x->ops.n] = first;
     ASP_PUSH(x->arena, &x->ops, op);
     return ASP_OK;
+}
+
+static void find_leaves(asp_remat_description *x)
+{
+    ASP_FOR_NODES (x->g, n)
+        for (uint32_t i = 0; i < asp_node_at(x->g, n)->n_in; i++) {
+            const asp_val v = asp_node_at(x->g, n)->in[i];
+            x->leaves[v.i] |= asp_val_node(x->g, v)->tile != asp_node_at(x->g, n)->tile;
+        }
+    for (uint32_t i = 0; i < x->g->outputs.n; i++) x->leaves[x->g->outputs.at[i].val.i] = true;
 }
 
 // Outputs named like a parameter are what the backward returns: they are written to the slab of
@@ -138,8 +176,33 @@ static void describe_outputs(asp_remat_description *x, const asp_map *params)
         const asp_output *o = &x->g->outputs.at[i];
         bool gradient = asp_map_find(params, o->name, strlen(o->name)) != UINT32_MAX;
         uint32_t v = x->index_of[o->val.i];
-        x->values.at[v].flags |= gradient ? ASP_REMAT_BACKWARD_OUTPUT : ASP_REMAT_FORWARD_OUTPUT;
+        const bool late = gradient || x->backward[o->val.i]; // or a loss of describe_ends
+        x->values.at[v].flags |= late ? ASP_REMAT_BACKWARD_OUTPUT : ASP_REMAT_FORWARD_OUTPUT;
         if (gradient && x->backward[o->val.i]) x->values.at[x->values.at[v].root].bytes = 0;
+    }
+}
+
+// A tile that makes the loss and its derivative in one is backward: the forward ends with what the
+// tile, or anything between it and the loss, reads of it.
+static void describe_ends(asp_remat_description *x)
+{
+    uint32_t *op_of = ASP_NEW_ARRAY(x->arena, uint32_t, x->values.n);
+    bool *wanted = ASP_NEW_ARRAY(x->arena, bool, x->values.n);
+    for (uint32_t i = 0; i < x->ops.n; i++)
+        for (uint32_t r = 0; r < x->ops.at[i].n_results; r++)
+            op_of[x->ops.at[i].first_result + r] = i + 1;
+    for (uint32_t i = 0; i < x->g->outputs.n; i++) {
+        const asp_output *o = &x->g->outputs.at[i];
+        if (strcmp(o->name, "loss") == 0) wanted[x->index_of[o->val.i]] = x->backward[o->val.i];
+    }
+    for (uint32_t v = x->values.n; v-- > 0;) { // readers come before what they read
+        if (!wanted[v] || !op_of[v]) continue;
+        const asp_remat_op *op = &x->ops.at[op_of[v] - 1];
+        if (!op->backward) {
+            x->values.at[v].flags |= ASP_REMAT_FORWARD_OUTPUT | ASP_REMAT_MUST_SAVE;
+            continue;
+        }
+        for (uint32_t r = 0; r < op->n_reads; r++) wanted[x->reads.at[op->first_read + r]] = true;
     }
 }
 
@@ -159,9 +222,12 @@ static asp_status describe_all(describer *d, asp_val seed)
         asp_map_add(&params, name, strlen(name), &added);
     }
     uint32_t n_inputs = x->values.n;
-    ASP_FOR_NODES (x->g, n)
-        if (!is_input(asp_node_at(x->g, n)->op)) ASP_TRY(describe_op(d, n, seed));
+    for (asp_node n = x->g->head, end; n.i; n = end) {
+        end = asp_remat_behind(x->g, n);
+        if (!is_input(asp_node_at(x->g, n)->op)) ASP_TRY(describe_op(d, n, end, seed));
+    }
     describe_outputs(x, &params);
+    describe_ends(x);
     x->program = (asp_remat_program){.values = x->values.at,
                                      .n_values = x->values.n,
                                      .n_inputs = n_inputs,
@@ -186,6 +252,8 @@ asp_status asp_remat_describe(const asp_pass *px, asp_arena *a, asp_graph *g,
     x.val_of = ASP_NEW_ARRAY(a, asp_val, g->vals.n);
     x.node_of = ASP_NEW_ARRAY(a, asp_node, g->nodes.n);
     x.backward = ASP_NEW_ARRAY(a, bool, g->vals.n);
+    x.leaves = ASP_NEW_ARRAY(a, bool, g->vals.n);
+    find_leaves(&x);
     describer d = {.px = px, .x = &x, .device = asp_price_device(px)};
     asp_arena_init(&d.scratch, px->cx);
     asp_status s = describe_all(&d, seed);

@@ -14,6 +14,7 @@ static asp_pass_options pass_options(const asp_graph *g, const asp_compile_optio
     return (asp_pass_options){.ranks = o->ranks,
                               .sp = o->sp,
                               .ac = o->ac,
+                              .tile = o->tile,
                               .recompute = o->recompute,
                               .save = o->save,
                               .env = sizes(g, o)};
@@ -103,8 +104,9 @@ asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
     return s;
 }
 
-asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
-                            const asp_pass_trace *trace, asp_plan **out_plan)
+static asp_status plan_tiled(asp_ctx *cx, const asp_graph *joint,
+                             const asp_compile_options *options, const asp_pass_trace *trace,
+                             asp_plan **out_plan)
 {
     asp_pass_options o = pass_options(joint, options);
     if (!options->ac || strcmp(options->ac, "budget") != 0)
@@ -114,6 +116,19 @@ asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compi
     const asp_device device = asp_device_of_rank(&machine, (int)options->ranks, options->threads);
     o.device = &device;
     return asp_compile_budget(cx, joint, options, &o, trace, out_plan);
+}
+
+// Tiles come first: what the choice of recomputation sees are their edges.
+asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
+                            const asp_pass_trace *trace, asp_plan **out_plan)
+{
+    if (options->tile <= 0) return plan_tiled(cx, joint, options, trace, out_plan);
+    const asp_pass_options o = pass_options(joint, options);
+    asp_graph *g = asp_graph_clone(joint);
+    asp_status s = asp_passes_run(cx, g, ASP_PIPELINE_TILE, &o, trace);
+    if (s == ASP_OK) s = plan_tiled(cx, g, options, trace, out_plan);
+    asp_graph_destroy(g);
+    return s;
 }
 
 asp_status asp_compile(asp_ctx *cx, const asp_graph *module, const asp_compile_options *options,

@@ -8,6 +8,7 @@
 typedef struct asp_compile_options {
     int64_t ranks, batch, seq; // P, B, S
     int threads;               // of one rank
+    int64_t tile;              // rows of a chunk of what is tiled; 0: nothing is
     const char *sp, *ac;       // pass/pass.h; sp "none": the graph is split by hand,
                          // its ranks are P; "mixed": what the cut of pass place prefers, per op
     const char *recompute, *save; // pass/pass.h

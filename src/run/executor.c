@@ -17,6 +17,7 @@ struct asp_rank {
     asp_trace *trace;        // NULL: not asked for; owned
     double exchange_seconds; // of the last pass over the program
     uint64_t seed, step;
+    int64_t trip, chunk; // of the loop being run; 0, 0 outside
 };
 
 asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, asp_team *team,
@@ -67,6 +68,11 @@ void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step)
 
 static void *at(const asp_rank *r, int64_t place) { return place < 0 ? NULL : r->memory + place; }
 
+static void *operand(const asp_rank *r, const asp_step *s, int i)
+{
+    return at(r, s->places[i] + (s->strides ? s->strides[i] * r->trip : 0));
+}
+
 typedef struct kernel_run {
     asp_kernel *fn;
     asp_kcall call;
@@ -108,8 +114,10 @@ static void bind(const asp_rank *r, const asp_step *s, asp_kcall *call)
     call->step = r->step;
     call->rank = asp_comm_rank(r->comm);
     call->ranks = asp_comm_ranks(r->comm);
-    for (int i = 0; i < call->n_in; i++) call->in[i].data = at(r, s->places[i]);
-    for (int i = 0; i < call->n_out; i++) call->out[i].data = at(r, s->places[call->n_in + i]);
+    call->chunk = r->chunk;
+    call->carry = at(r, s->carry);
+    for (int i = 0; i < call->n_in; i++) call->in[i].data = operand(r, s, i);
+    for (int i = 0; i < call->n_out; i++) call->out[i].data = operand(r, s, call->n_in + i);
     call->work = at(r, s->work);
     call->work_bytes = s->work_bytes;
 }
@@ -130,7 +138,7 @@ static asp_status step_kernel(asp_rank *r, const asp_step *s)
 static asp_status step_rows(asp_rank *r, const asp_step *s)
 {
     rows_run x = {.program = s->program, .work = at(r, s->work), .spans = spans_of(r, s)};
-    for (int i = 0; i < s->n_places; i++) x.ptrs[i] = at(r, s->places[i]);
+    for (int i = 0; i < s->n_places; i++) x.ptrs[i] = operand(r, s, i);
     asp_team_run(r->team, run_rows, &x);
     return ASP_OK;
 }
@@ -170,10 +178,9 @@ static asp_status step_await(asp_rank *r, const asp_step *s)
 static asp_status (*const run_step[])(asp_rank *r, const asp_step *s) = {
     step_kernel, step_rows, step_all_to_all, step_all_reduce, step_rotate, step_await};
 
-static asp_status run_steps(asp_rank *r)
+static asp_status run_range(asp_rank *r, uint32_t first, uint32_t end)
 {
-    r->exchange_seconds = 0;
-    for (uint32_t i = 0; i < r->plan->steps.n; i++) {
+    for (uint32_t i = first; i < end; i++) {
         const asp_step *s = &r->plan->steps.at[i];
         const bool exchange = asp_step_is_exchange(s);
         asp_span span = {r->trace || exchange ? asp_seconds() : 0, 0};
@@ -184,6 +191,34 @@ static asp_status run_steps(asp_rank *r)
         if (r->trace) r->trace->steps[i] = span;
     }
     return ASP_OK;
+}
+
+static asp_status run_loop(asp_rank *r, const asp_loop *l)
+{
+    asp_status s = ASP_OK;
+    const double begin = r->trace ? asp_seconds() : 0;
+    for (int64_t t = 0; t < l->trips && s == ASP_OK; t++) {
+        r->trip = t;
+        r->chunk = l->first_chunk + t;
+        s = run_range(r, l->first, l->end);
+        if (r->trace) asp_trace_add_chunk(r->trace, l, t);
+    }
+    if (r->trace) asp_trace_end_loop(r->trace, l, begin);
+    r->trip = r->chunk = 0;
+    return s;
+}
+
+static asp_status run_steps(asp_rank *r)
+{
+    const asp_plan *p = r->plan;
+    uint32_t at = 0;
+    r->exchange_seconds = 0;
+    for (uint32_t i = 0; i < p->loops.n; i++) {
+        ASP_TRY(run_range(r, at, p->loops.at[i].first));
+        ASP_TRY(run_loop(r, &p->loops.at[i]));
+        at = p->loops.at[i].end;
+    }
+    return run_range(r, at, p->steps.n);
 }
 
 asp_status asp_rank_step(asp_rank *r, double *out_loss)

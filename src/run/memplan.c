@@ -17,7 +17,7 @@ static const char *const kind_names[] = {"parameters", "gradients",   "optimizer
                                          "inputs",     "activations", "workspace"};
 const char *asp_mem_kind_name(asp_mem_kind k) { return kind_names[k]; }
 
-static uint32_t new_storage(asp_planner *p, asp_mem_kind kind, int64_t bytes, asp_node n)
+uint32_t asp_planner_new_storage(asp_planner *p, asp_mem_kind kind, int64_t bytes, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
     ASP_PUSH(&p->scratch, &p->storages,
@@ -54,7 +54,7 @@ static asp_status add_param(asp_planner *p, asp_node n)
                             .rank = t.rank};
     memcpy(param.dim, t.dim, sizeof t.dim);
     ASP_PUSH(&plan->arena, &plan->params, param);
-    p->storage_of[info->first.i] = new_storage(p, ASP_MEM_PARAM, bytes_of(&t), n);
+    p->storage_of[info->first.i] = asp_planner_new_storage(p, ASP_MEM_PARAM, bytes_of(&t), n);
     p->storages.at[p->storages.n - 1].place = param.offset * asp_dtypes[t.dtype].bytes;
     plan->slab_count += asp_round_up(param.count, ASP_PACK_ALIGN / asp_dtypes[t.dtype].bytes);
     return ASP_OK;
@@ -73,7 +73,7 @@ static asp_status add_input(asp_planner *p, asp_node n)
                             .bytes = bytes_of(&t)};
     memcpy(input.dim, t.dim, sizeof t.dim);
     ASP_PUSH(&p->plan->arena, &p->plan->inputs, input);
-    p->storage_of[info->first.i] = new_storage(p, ASP_MEM_INPUT, input.bytes, n);
+    p->storage_of[info->first.i] = asp_planner_new_storage(p, ASP_MEM_INPUT, input.bytes, n);
     return ASP_OK;
 }
 
@@ -101,10 +101,10 @@ static asp_status add_values(asp_planner *p, asp_node n, const bool *read_outsid
     }
     for (uint32_t i = 0; i < info->n_out; i++) {
         asp_val v = asp_node_result(p->g, n, i);
-        if (info->group && !read_outside[v.i]) continue;
+        if (p->local[v.i] || (info->group && !read_outside[v.i])) continue;
         asp_tensor t;
         ASP_TRY(asp_planner_tensor(p, v, &t));
-        p->storage_of[v.i] = new_storage(p, ASP_MEM_ACTIVATION, bytes_of(&t), n);
+        p->storage_of[v.i] = asp_planner_new_storage(p, ASP_MEM_ACTIVATION, bytes_of(&t), n);
     }
     return ASP_OK;
 }
@@ -167,18 +167,26 @@ static asp_status bind_outputs(asp_planner *p)
     return ASP_OK;
 }
 
+// What is whole lives from the first chunk of a tile that touches it to the last.
+static void touch(asp_planner *p, uint32_t storage, uint32_t step)
+{
+    asp_storage *x = &p->storages.at[storage];
+    asp_tile_span span = {step, step};
+    if (p->step_tile.at[step] && !x->local) span = p->tiles.at[p->step_tile.at[step]];
+    if (!x->lives) x->first = span.first;
+    x->lives = true;
+    x->last = span.last;
+}
+
 // Steps read and write the storages of their places; what leaves the graph lives to the end.
 static void find_lives(asp_planner *p)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < p->plan->steps.n; i++) {
         asp_step *s = &p->plan->steps.at[i];
-        for (int k = 0; k < s->n_places && !s->places; k++, at++) {
-            asp_storage *x = &p->storages.at[p->step_storage.at[at]];
-            if (!x->lives) x->first = i;
-            x->lives = true;
-            x->last = i;
-        }
+        for (int k = 0; k < s->n_places && !s->places; k++, at++)
+            touch(p, p->step_storage.at[at], i);
+        if (p->step_carry.at[i]) touch(p, p->step_carry.at[i], i);
     }
     for (uint32_t i = 0; i < p->g->outputs.n; i++)
         p->storages.at[p->storage_of[p->g->outputs.at[i].val.i]].last = p->plan->steps.n - 1;
@@ -196,20 +204,63 @@ static bool allows(const asp_step *s, int result, int operand)
     return s->overwrites == operand && s->call->n_in == result;
 }
 
+// Is a storage touched by another step of the same loop, before this step or behind it?
+static bool is_touched(const asp_planner *p, uint32_t home, uint32_t step, const uint32_t *storages,
+                       bool behind)
+{
+    const uint32_t tile = p->step_tile.at[step];
+    const asp_loop *loop = NULL;
+    for (uint32_t i = 0; i < p->plan->loops.n; i++)
+        if (p->plan->loops.at[i].first <= step && step < p->plan->loops.at[i].end)
+            loop = &p->plan->loops.at[i];
+    ASP_CHECK(tile && loop);
+    const uint32_t *at = behind ? storages + p->plan->steps.at[step].n_places : storages;
+    while (behind ? ++step < loop->end : step-- > loop->first) {
+        const int n = p->plan->steps.at[step].n_places;
+        if (!behind) at -= n;
+        for (int k = 0; k < n; k++)
+            if (asp_planner_home(p, at[k]) == home) return true;
+        if (behind) at += n;
+    }
+    return false;
+}
+
+// Does the step make storage y first, or read x last?  In a loop what is whole is made and read by
+// every chunk in turn, each its own rows: the order within a chunk decides.
+static bool makes(const asp_planner *p, uint32_t step, const uint32_t *storages, uint32_t y)
+{
+    const asp_storage *s = &p->storages.at[y];
+    if (!p->step_tile.at[step] || s->local) return s->first == step;
+    return s->first == p->tiles.at[p->step_tile.at[step]].first &&
+           !is_touched(p, y, step, storages, false);
+}
+
+static bool reads_last(const asp_planner *p, uint32_t step, const uint32_t *storages, uint32_t x)
+{
+    const asp_storage *s = &p->storages.at[x];
+    if (!p->step_tile.at[step] || s->local) return s->first < step && s->last == step;
+    const asp_tile_span span = p->tiles.at[p->step_tile.at[step]];
+    return s->first < span.first && s->last == span.last && !is_touched(p, x, step, storages, true);
+}
+
 // Place k of a step makes its storage; may it take the memory of the operand at place j, which dies
-// here?  All places in that memory must be operands that allow it.
+// here?  All places in that memory must be operands that allow it, at the same rows.
 static bool may_take(const asp_planner *p, uint32_t step, const uint32_t *storages, int k, int j)
 {
     const asp_step *s = &p->plan->steps.at[step];
+    const asp_offset *offsets = p->step_offset.at + (storages - p->step_storage.at);
     uint32_t in = asp_planner_home(p, storages[j]);
     const asp_storage *x = &p->storages.at[in], *y = &p->storages.at[storages[k]];
-    if (x->kind != ASP_MEM_ACTIVATION || x->first == step || x->last != step ||
-        x->bytes != y->bytes)
+    if (x->kind != ASP_MEM_ACTIVATION || x->bytes != y->bytes || x->local != y->local ||
+        !reads_last(p, step, storages, in))
         return false;
     for (int i = 0; i < s->n_places; i++) {
         if (asp_planner_home(p, storages[i]) != in) continue;
-        bool operand = p->storages.at[storages[i]].first < step;
-        if (!operand || !allows(s, k, i)) return false;
+        bool made_here = p->storages.at[storages[i]].kind == ASP_MEM_ACTIVATION &&
+                         makes(p, step, storages, storages[i]);
+        bool aligned =
+            offsets[i].bytes == offsets[k].bytes && offsets[i].stride == offsets[k].stride;
+        if (made_here || !aligned || !allows(s, k, i)) return false;
     }
     return true;
 }
@@ -227,7 +278,8 @@ static void reuse_in_place(asp_planner *p)
         at += (uint32_t)s->n_places;
         for (int k = 0; k < s->n_places; k++) {
             asp_storage *y = &p->storages.at[storages[k]];
-            if (y->kind != ASP_MEM_ACTIVATION || y->first != i || y->moved) continue;
+            if (y->kind != ASP_MEM_ACTIVATION || y->moved || !makes(p, i, storages, storages[k]))
+                continue;
             for (int j = 0; j < s->n_places && !y->moved; j++)
                 if (j != k && may_take(p, i, storages, k, j))
                     y->moved = asp_planner_home(p, storages[j]);
@@ -266,8 +318,20 @@ static asp_status lay_out_arena(asp_planner *p)
     asp_pack_result r;
     ASP_TRY(asp_pack(&p->scratch, blocks, n, plan->steps.n, &r));
     if (p->cx->verify_each_pass) check_no_overlap(blocks, n, r.height);
-    for (uint32_t i = 0; i < n; i++)
-        p->storages.at[storage[i]].place = plan->arena_offset + blocks[i].offset;
+    ASP_RESERVE(&plan->arena, &plan->blocks, n);
+    for (uint32_t i = 0; i < n; i++) {
+        asp_storage *x = &p->storages.at[storage[i]];
+        x->place = plan->arena_offset + blocks[i].offset;
+        plan->blocks.at[plan->blocks.n++] =
+            (asp_plan_block){.loc = asp_copy_str(&plan->arena, x->loc), // the graph may die
+                             .op = x->op,
+                             .kind = x->kind,
+                             .bytes = x->bytes,
+                             .offset = blocks[i].offset,
+                             .first = x->first,
+                             .last = x->last};
+    }
+    plan->peak_step = r.at_step;
     plan->report.arena_bytes = r.height;
     plan->report.max_live_bytes = r.max_live;
     const asp_step *s = &plan->steps.at[r.at_step];
@@ -293,17 +357,27 @@ static asp_status lay_out_arena(asp_planner *p)
     return ASP_OK;
 }
 
+static int64_t place_of(const asp_planner *p, uint32_t storage)
+{
+    return storage ? p->storages.at[asp_planner_home(p, storage)].place : ASP_NOWHERE;
+}
+
 static void resolve_places(asp_planner *p)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < p->plan->steps.n; i++) {
         asp_step *s = &p->plan->steps.at[i];
-        if (p->step_work.at[i]) s->work = p->storages.at[p->step_work.at[i]].place;
+        s->work = place_of(p, p->step_work.at[i]);
+        s->carry = place_of(p, p->step_carry.at[i]);
         if (s->places) continue;
         s->places = ASP_NEW_ARRAY(&p->plan->arena, int64_t, s->n_places);
         for (int k = 0; k < s->n_places; k++, at++) {
-            s->places[k] = p->storages.at[asp_planner_home(p, p->step_storage.at[at])].place;
+            const asp_offset offset = p->step_offset.at[at];
+            s->places[k] = place_of(p, p->step_storage.at[at]) + offset.bytes;
             ASP_CHECK(s->places[k] >= 0);
+            if (!offset.stride) continue;
+            if (!s->strides) s->strides = ASP_NEW_ARRAY(&p->plan->arena, int64_t, s->n_places);
+            s->strides[k] = offset.stride;
         }
     }
 }
@@ -344,6 +418,7 @@ asp_status asp_planner_place(asp_planner *p)
 asp_status asp_planner_assign_storages(asp_planner *p)
 {
     const bool *outside = find_read_outside(p);
+    ASP_TRY(asp_planner_find_local(p));
     p->plan->dtype = ASP_F32;
     ASP_FOR_NODES (p->g, n) {
         asp_op op = asp_node_at(p->g, n)->op;

@@ -67,8 +67,9 @@ static void fill_report(asp_plan *plan)
     r->n_steps = (int)plan->steps.n;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         const asp_step *s = &plan->steps.at[i];
-        r->flops += s->flops;
-        if (strcmp(purpose_of(s), "repeated") == 0) r->repeated_flops += s->flops;
+        const double flops = s->flops * (double)s->trips;
+        r->flops += flops;
+        if (strcmp(purpose_of(s), "repeated") == 0) r->repeated_flops += flops;
         asp_comm_op op;
         if (exchange_of(s->kind, &op))
             count_exchange(plan, op, purpose_of(s), received_bytes(plan, s, 0));
@@ -84,6 +85,7 @@ static asp_status make(asp_planner *p)
     ASP_TRY(asp_planner_separate_outputs(p));
     p->storage_of = ASP_NEW_ARRAY(&p->scratch, uint32_t, p->g->vals.n);
     ASP_PUSH(&p->scratch, &p->storages, (asp_storage){0});
+    ASP_PUSH(&p->scratch, &p->tiles, (asp_tile_span){0});
     ASP_TRY(asp_planner_assign_storages(p));
     ASP_TRY(asp_planner_build_steps(p));
     if (p->plan->steps.n == 0)
@@ -148,6 +150,7 @@ void asp_plan_print(const asp_plan *p, asp_text *t)
         for (int k = 0; k < s->n_places; k++) asp_put(t, " %lld", (long long)s->places[k]);
         if (s->work_bytes)
             asp_put(t, " scratch %lld bytes at %lld", (long long)s->work_bytes, (long long)s->work);
+        if (s->trips > 1) asp_put(t, " %lld chunks", (long long)s->trips);
         asp_put(t, "  @ %s\n", s->loc);
     }
 }

@@ -102,7 +102,7 @@ static const double *ring_seconds(clocks *c, const asp_step *s)
 static void run_kernel(clocks *c, const asp_step *s)
 {
     const double *by_rank = differs_by_rank(s) ? ring_seconds(c, s) : NULL;
-    const double all = by_rank ? 0 : kernel_seconds(c, s, 0);
+    const double all = by_rank ? 0 : kernel_seconds(c, s, 0) * (double)s->trips;
     for (int64_t r = 0; r < c->ranks; r++) c->now[r] += by_rank ? by_rank[r] : all;
 }
 

@@ -7,13 +7,23 @@
 
 #define BUCKET_BYTES ((int64_t)8 << 20) // of gradients in one all-reduce
 
+asp_status asp_planner_dims(asp_planner *p, const asp_type *t, int64_t *out_dim)
+{
+    asp_tile_shape s;
+    for (uint32_t d = 0; d < t->rank; d++)
+        ASP_TRY(asp_size_eval(p->g, t->dim[d], &p->plan->options.env, &out_dim[d]));
+    if (!p->chunk.tile || !asp_tile_shape_of(p->g, t, &s)) return ASP_OK;
+    for (uint32_t d = 0; d < s.lead; d++) out_dim[d] = d + 1 == s.lead ? p->chunk.n : 1;
+    return ASP_OK;
+}
+
 asp_status asp_planner_tensor(asp_planner *p, asp_val v, asp_tensor *out_tensor)
 {
     const asp_type *t = asp_val_type(p->g, v);
     asp_tensor x = {.dtype = t->dtype, .rank = (int)t->rank};
     int64_t count = 1;
+    ASP_TRY(asp_planner_dims(p, t, x.dim));
     for (uint32_t d = 0; d < t->rank; d++) {
-        ASP_TRY(asp_size_eval(p->g, t->dim[d], &p->plan->options.env, &x.dim[d]));
         if (x.dim[d] < 1)
             return asp_fail(p->cx, ASP_ERR_SHAPE, "%s: %s is %lld; every size must be at least 1",
                             asp_node_str(p->g, asp_val_at(p->g, v)->node),
@@ -34,18 +44,28 @@ asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, c
              (asp_step){.kind = kind,
                         .op = op,
                         .loc = asp_copy_str(a, info->loc),
+                        .trips = 1,
                         .work = ASP_NOWHERE,
+                        .carry = ASP_NOWHERE,
                         .cost = ASP_COST_STREAM,
                         .overwrites = -1});
     ASP_PUSH(&p->scratch, &p->step_work, 0);
+    ASP_PUSH(&p->scratch, &p->step_carry, 0);
+    ASP_PUSH(&p->scratch, &p->step_tile, p->chunk.tile ? p->tiles.n - 1 : 0);
     return &p->plan->steps.at[p->plan->steps.n - 1];
+}
+
+void asp_planner_add_storage(asp_planner *p, asp_step *s, uint32_t storage, asp_offset at)
+{
+    ASP_CHECK(storage);
+    ASP_PUSH(&p->scratch, &p->step_storage, storage);
+    ASP_PUSH(&p->scratch, &p->step_offset, at);
+    s->n_places++;
 }
 
 void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v)
 {
-    ASP_CHECK(p->storage_of[v.i]);
-    ASP_PUSH(&p->scratch, &p->step_storage, p->storage_of[v.i]);
-    s->n_places++;
+    asp_planner_add_storage(p, s, p->storage_of[v.i], asp_planner_offset(p, v));
 }
 
 // The values of attributes that are sizes, in the order of their fields.
@@ -119,6 +139,7 @@ void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes)
 static int overwrites(asp_op op)
 {
     if (op == ASP_OP_softmax_grad || op == ASP_OP_log_softmax_grad) return 1;
+    if (op == ASP_OP_sdpa_grad) return 3; // dq over out
     bool first = op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
                  op == ASP_OP_merge_attention || op == ASP_OP_softmax || op == ASP_OP_log_softmax ||
                  op == ASP_OP_mask_tail;
@@ -273,10 +294,14 @@ static void add_gradient_reduction(asp_planner *p)
                             .loc = ASP_GRADIENTS_LOC,
                             .backward = true,
                             .call = call,
+                            .trips = 1,
                             .work = ASP_NOWHERE,
+                            .carry = ASP_NOWHERE,
                             .overwrites = -1});
         asp_step *s = &plan->steps.at[plan->steps.n - 1];
         ASP_PUSH(&p->scratch, &p->step_work, 0);
+        ASP_PUSH(&p->scratch, &p->step_carry, 0);
+        ASP_PUSH(&p->scratch, &p->step_tile, 0);
         s->n_places = 2;
         s->places = ASP_NEW_ARRAY(&plan->arena, int64_t, 2);
         s->places[0] = s->places[1] = plan->slab_offset[ASP_SLAB_GRAD] + at * bytes;
@@ -292,8 +317,10 @@ static void count_touched(asp_planner *p)
     uint32_t at = 0;
     for (uint32_t i = 0; i < p->plan->steps.n; i++) {
         asp_step *s = &p->plan->steps.at[i];
-        for (int j = 0; j < s->n_places; j++)
-            s->touched_bytes += p->storages.at[p->step_storage.at[at++]].bytes;
+        for (int j = 0; j < s->n_places; j++, at++) {
+            const int64_t part = p->step_offset.at[at].part;
+            s->touched_bytes += part ? part : p->storages.at[p->step_storage.at[at]].bytes;
+        }
     }
 }
 
@@ -302,29 +329,37 @@ static bool is_step(asp_op op)
     return op != ASP_OP_input && op != ASP_OP_param && !asp_op_has(op, ASP_ALIAS);
 }
 
+asp_status asp_planner_add_node(asp_planner *p, asp_node n, asp_node *out_next)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    *out_next = info->next;
+    if (!is_step(info->op)) return ASP_OK;
+    if (asp_ops[info->op].kind == ASP_MODULE)
+        return asp_fail(p->cx, ASP_ERR_INPUT,
+                        "%s is a module op; run the pass `lower` before planning",
+                        asp_node_str(p->g, n));
+    asp_node member = n;
+    do {
+        await_operands(p, member);
+        member = asp_node_at(p->g, member)->next;
+    } while (info->group && member.i && asp_node_at(p->g, member)->group == info->group);
+    if (info->group) return asp_planner_add_group(p, n, out_next);
+    ASP_TRY_NOTE(p->cx, add_single(p, n), "planning %s", asp_node_str(p->g, n));
+    return ASP_OK;
+}
+
 asp_status asp_planner_build_steps(asp_planner *p)
 {
     bool backward = false;
     for (asp_node n = p->g->head, next; n.i; n = next) {
         const asp_node_info *info = asp_node_at(p->g, n);
-        next = info->next;
-        if (!is_step(info->op)) continue;
-        if (asp_ops[info->op].kind == ASP_MODULE)
-            return asp_fail(p->cx, ASP_ERR_INPUT,
-                            "%s is a module op; run the pass `lower` before planning",
-                            asp_node_str(p->g, n));
         uint32_t before = p->plan->steps.n;
         backward |= asp_val_at(p->g, info->first)->name &&
                     strcmp(asp_val_at(p->g, info->first)->name, ASP_SEED_NAME) == 0;
-        asp_node member = n;
-        do {
-            await_operands(p, member);
-            member = asp_node_at(p->g, member)->next;
-        } while (info->group && member.i && asp_node_at(p->g, member)->group == info->group);
-        if (info->group)
-            ASP_TRY(asp_planner_add_group(p, n, &next));
+        if (info->tile)
+            ASP_TRY(asp_planner_add_tile(p, n, &next));
         else
-            ASP_TRY_NOTE(p->cx, add_single(p, n), "planning %s", asp_node_str(p->g, n));
+            ASP_TRY(asp_planner_add_node(p, n, &next));
         for (uint32_t i = before; i < p->plan->steps.n; i++)
             p->plan->steps.at[i].backward = backward;
     }

@@ -204,14 +204,10 @@ asp_status asp_planner_add_group(asp_planner *p, asp_node first, asp_node *out_n
                      .n_ops = (int)b.ops.n,
                      .vals = b.vals.at,
                      .ops = b.ops.at};
-    for (uint32_t i = 0; i < b.domain.rank; i++) {
-        int64_t size;
-        ASP_TRY(asp_size_eval(p->g, b.domain.dim[i], &p->plan->options.env, &size));
-        if (i + 1 < b.domain.rank)
-            d.rows *= size;
-        else
-            d.cols = size;
-    }
+    int64_t dim[ASP_MAX_RANK];
+    ASP_TRY(asp_planner_dims(p, &b.domain, dim));
+    for (uint32_t i = 0; i + 1 < b.domain.rank; i++) d.rows *= dim[i];
+    d.cols = dim[b.domain.rank - 1];
     b.step->program = asp_rowprog_build(&p->plan->arena, &d, asp_isa_best());
     asp_planner_add_work(p, b.step,
                          asp_rowprog_work_bytes(b.step->program, p->plan->options.threads));

@@ -133,6 +133,8 @@ const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i);
 // Of the list of steps: equal on ranks that may meet.  cx: the calling rank's.
 uint64_t asp_plan_hash(asp_ctx *cx, const asp_plan *p);
 void asp_plan_print(const asp_plan *p, asp_text *t); // one line a step
+// What lives when: JSON {steps, values}, or an SVG picture of the arena over time.
+void asp_plan_put_timeline(const asp_plan *p, bool picture, asp_text *t);
 
 // ---- a rank
 // --------------------------------------------------------------------------------------

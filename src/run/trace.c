@@ -12,8 +12,10 @@ asp_status asp_trace_create(asp_ctx *cx, const asp_plan *plan, int n_threads, as
         t->n_threads = n_threads;
         t->steps = calloc(n, sizeof *t->steps);
         t->threads = calloc(per_thread, sizeof *t->threads);
+        t->sums = calloc(n + per_thread, sizeof *t->sums);
+        t->n_steps = n;
     }
-    if (!t || !t->steps || !t->threads) {
+    if (!t || !t->steps || !t->threads || !t->sums) {
         asp_trace_destroy(t);
         return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a trace of %zu steps", n);
     }
@@ -26,10 +28,35 @@ void asp_trace_destroy(asp_trace *t)
     if (!t) return;
     free(t->steps);
     free(t->threads);
+    free(t->sums);
     free(t);
 }
 
 static double length(asp_span s) { return s.end - s.begin; }
+
+// ---- loops -------------------------------------------------------------------------------------
+
+void asp_trace_add_chunk(asp_trace *t, const asp_loop *l, int64_t trip)
+{
+    const size_t n = (size_t)t->n_threads;
+    for (size_t i = l->first; i < l->end; i++) {
+        double *of_threads = t->sums + t->n_steps + i * n;
+        t->sums[i] = (trip ? t->sums[i] : 0) + length(t->steps[i]);
+        for (size_t k = 0; k < n; k++)
+            of_threads[k] = (trip ? of_threads[k] : 0) + length(t->threads[i * n + k]);
+    }
+}
+
+void asp_trace_end_loop(asp_trace *t, const asp_loop *l, double begin)
+{
+    const size_t n = (size_t)t->n_threads;
+    for (size_t i = l->first; i < l->end; i++) {
+        t->steps[i] = (asp_span){begin, begin + t->sums[i]};
+        for (size_t k = 0; k < n; k++)
+            t->threads[i * n + k] = (asp_span){begin, begin + t->sums[t->n_steps + i * n + k]};
+        begin += t->sums[i];
+    }
+}
 
 // ---- profile -----------------------------------------------------------------------------------
 
@@ -83,7 +110,7 @@ static void print_shares(const asp_trace *t, const asp_plan *plan, asp_text *out
 
 void asp_trace_print(const asp_trace *t, const asp_plan *plan, asp_text *out)
 {
-    profile_row rows[ASP_OP_COUNT + 2]; // beside ops: row programs, awaits
+    profile_row rows[ASP_OP_COUNT + 3]; // beside ops: row programs, awaits, accumulate
     int n = 0;
     double total = 0;
     if (plan->steps.n == 0) return;
@@ -92,9 +119,9 @@ void asp_trace_print(const asp_trace *t, const asp_plan *plan, asp_text *out)
         int k = 0;
         while (k < n && strcmp(rows[k].op, s->op) != 0) k++;
         if (k == n) rows[n++] = (profile_row){.op = s->op};
-        rows[k].calls++;
+        rows[k].calls += (int)s->trips;
         rows[k].seconds += length(t->steps[i]);
-        rows[k].flops += s->flops;
+        rows[k].flops += s->flops * (double)s->trips;
         total += length(t->steps[i]);
     }
     qsort(rows, (size_t)n, sizeof rows[0], slower_first);
@@ -128,7 +155,8 @@ static void put_step(asp_text *out, int rank, int thread, uint32_t i, const asp_
     asp_put(out, ", \"args\": {\"step\": %u, \"direction\": \"%s\", \"layer\": ", i,
             s->backward ? "backward" : "forward");
     asp_put_quoted(out, s->loc);
-    if (s->flops > 0) asp_put(out, ", \"gflop\": %.6g", s->flops / 1e9);
+    if (s->flops > 0) asp_put(out, ", \"gflop\": %.6g", s->flops * (double)s->trips / 1e9);
+    if (s->trips > 1) asp_put(out, ", \"chunks\": %lld", (long long)s->trips);
     asp_put(out, "}},\n");
 }
 

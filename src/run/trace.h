@@ -17,6 +17,8 @@ typedef struct asp_trace {
     int n_threads;
     asp_span *steps;   // by step: from outside
     asp_span *threads; // by step, then thread: inside the kernel
+    double *sums;      // seconds over the chunks of a loop: by step, then by step and thread
+    size_t n_steps;
     struct {
         const char *name; // borrowed
         asp_span span;
@@ -31,6 +33,10 @@ static inline asp_span *asp_trace_threads(const asp_trace *t, uint32_t step)
 {
     return t ? t->threads + (size_t)step * (size_t)t->n_threads : NULL;
 }
+// A loop's steps run many times: each is told as one span as long as its chunks together, one step
+// behind another from the loop's begin.
+void asp_trace_add_chunk(asp_trace *t, const asp_loop *l, int64_t trip);
+void asp_trace_end_loop(asp_trace *t, const asp_loop *l, double begin);
 // By op: calls, ms, share, GFLOP/s; then where the threads' time went.
 void asp_trace_print(const asp_trace *t, const asp_plan *plan, asp_text *out);
 // Events of the Trace Event Format, each with a comma and a line of its own; pid is the rank.

@@ -9,6 +9,7 @@
 
 #define MAX_SEQ (INT64_C(1) << 36)
 #define NOMINAL_SEQ 4096
+#define TILE_ROWS 512 // of --tile auto: products run at full rate, and a chunk is small
 
 asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_t seq)
 {
@@ -18,6 +19,7 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .threads = (int)o->threads,
                                  .sp = o->sp,
                                  .ac = o->ac,
+                                 .tile = asp_max(asp_train_tile(o), 0),
                                  .recompute = o->recompute,
                                  .save = o->save,
                                  .links = o->links,
@@ -83,8 +85,21 @@ static asp_status refuse(asp_ctx *cx, const asp_graph *joint, const asp_compile_
                     (long long)c->seq, need, r->peak_at, have, (long long)longest);
 }
 
+// --tile auto: c->seq and c->tile where tiles make it longer.
+static asp_status longest_tiled(asp_ctx *cx, const asp_graph *joint, int64_t memory,
+                                asp_compile_options *c)
+{
+    asp_compile_options tiled = *c;
+    tiled.tile = TILE_ROWS;
+    ASP_TRY(asp_train_longest(cx, joint, &tiled, memory, &tiled.seq));
+    if (tiled.seq > c->seq) *c = tiled;
+    return ASP_OK;
+}
+
+// *out_options: as the plan was made, with its length and tile.
 static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_train_options *o,
-                             asp_choice *choice, asp_plan **out_plan, int64_t *out_seq)
+                             asp_choice *choice, asp_plan **out_plan,
+                             asp_compile_options *out_options)
 {
     asp_compile_options c = asp_train_compile_options(o, o->seq);
     c.choice = choice;
@@ -93,6 +108,7 @@ static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_trai
             return asp_fail(cx, ASP_ERR_USAGE,
                             "--seq max needs --memory BYTES: what a rank may take");
         ASP_TRY(asp_train_longest(cx, joint, &c, o->memory, &c.seq));
+        if (asp_train_tile(o) < 0) ASP_TRY(longest_tiled(cx, joint, o->memory, &c));
         if (c.seq == 0)
             return asp_fail(cx, ASP_ERR_LIMIT,
                             "--memory is too little for any sequence; give more memory, more ranks "
@@ -100,13 +116,19 @@ static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_trai
     }
     asp_plan *plan;
     ASP_TRY(asp_compile_plan(cx, joint, &c, NULL, &plan));
+    const bool too_large = o->memory > 0 && asp_plan_get_report(plan)->rank_bytes > o->memory;
+    if (too_large && asp_train_tile(o) < 0 && c.tile == 0) {
+        asp_plan_destroy(plan);
+        c.tile = TILE_ROWS;
+        ASP_TRY(asp_compile_plan(cx, joint, &c, NULL, &plan));
+    }
     if (o->memory > 0 && asp_plan_get_report(plan)->rank_bytes > o->memory) {
         asp_status s = refuse(cx, joint, &c, o, plan);
         asp_plan_destroy(plan);
         return s;
     }
     *out_plan = plan;
-    *out_seq = c.seq;
+    *out_options = c;
     return ASP_OK;
 }
 
@@ -141,7 +163,6 @@ static asp_status plan_at(asp_ctx *cx, const asp_graph *module, const asp_train_
     asp_choice choice = {0};
     asp_graph *joint;
     asp_plan *plan;
-    int64_t seq;
     c.choice = &choice;
     if (o->seq == 0) {
         c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
@@ -149,13 +170,11 @@ static asp_status plan_at(asp_ctx *cx, const asp_graph *module, const asp_train_
     } else
         ASP_TRY(check_positions(cx, module, o, o->seq));
     ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));
-    asp_status s = plan_joint(cx, joint, o, &choice, &plan, &seq);
+    asp_status s = plan_joint(cx, joint, o, &choice, &plan, &c);
     asp_graph_destroy(joint);
     if (s < 0) return s;
     if (o->seq == 0) {
-        c.seq = seq;
-        c.memory = o->memory;
-        s = check_positions(cx, module, o, seq);
+        s = check_positions(cx, module, o, c.seq);
         if (s == ASP_OK) s = choose_again(cx, module, &c, &plan);
     }
     if (s < 0) {
@@ -163,7 +182,7 @@ static asp_status plan_at(asp_ctx *cx, const asp_graph *module, const asp_train_
         return s;
     }
     *out_plan = plan;
-    *out_seq = seq;
+    *out_seq = c.seq;
     return ASP_OK;
 }
 

@@ -111,6 +111,13 @@ static void plan_json(FILE *f, const asp_plan *plan, int64_t seq, double compile
         asp_print(f, "%s{\"op\": \"%s\", \"what\": \"%s\", \"count\": %lld, \"bytes\": %lld}",
                   i ? ", " : "", asp_comm_op_name(p->exchanges[i].op), p->exchanges[i].what,
                   (long long)p->exchanges[i].count, (long long)p->exchanges[i].bytes);
+    asp_print(f, "], \"largest\": [");
+    for (int i = 0; i < p->n_largest; i++) {
+        asp_print(f, "%s{\"op\": \"%s\"", i ? ", " : "", p->largest[i].op);
+        put_string(f, "layer", p->largest[i].loc);
+        asp_print(f, ", \"kind\": \"%s\", \"bytes\": %lld}", asp_mem_kind_name(p->largest[i].kind),
+                  (long long)p->largest[i].bytes);
+    }
     asp_print(f, "]");
     asp_print(f, ", \"repeated_flops\": %.17g", p->repeated_flops);
     choice_json(f, asp_plan_get_choice(plan));
@@ -150,9 +157,10 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
     int64_t lost = p->arena_bytes - p->max_live_bytes;
     asp_print(f, "          %-12s %12s (%.2f %% of the arena)\n", "fragments", human(a, lost),
               p->arena_bytes ? 100.0 * (double)lost / (double)p->arena_bytes : 0);
-    for (int i = 0; i < p->n_largest && i < 3; i++)
-        asp_print(f, "%s %s: %s, %s\n", i ? "                   " : "          largest  ",
-                  p->largest[i].loc, p->largest[i].op, human(a, p->largest[i].bytes));
+    for (int i = 0; i < p->n_largest; i++)
+        asp_print(f, "%s %s: %s, %s%s\n", i ? "                   " : "          largest  ",
+                  p->largest[i].loc, p->largest[i].op, human(a, p->largest[i].bytes),
+                  p->largest[i].kind == ASP_MEM_WORKSPACE ? " of scratch" : "");
     if (p->n_exchanges == 0) asp_print(f, "exchanges none\n");
     for (int i = 0; i < p->n_exchanges; i++)
         asp_print(f, "%s %s: %lld x %s, %s a step received by rank 0\n",

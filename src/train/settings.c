@@ -4,6 +4,7 @@
 #include "pass/place.h"
 #include "train/train_int.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #define MAX_RANKS 1024
@@ -147,6 +148,15 @@ static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
     return asp_fail(cx, ASP_ERR_USAGE, "--%s '%s': %s is wanted", name, value, list);
 }
 
+int64_t asp_train_tile(const asp_train_options *o)
+{
+    char *end;
+    if (strcmp(o->tile, "auto") == 0) return -1;
+    if (strcmp(o->tile, "off") == 0) return 0;
+    long long n = strtoll(o->tile, &end, 10);
+    return *end || end == o->tile || n < 1 || n > INT64_C(1) << 40 ? -2 : n;
+}
+
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
 {
     asp_strategy strategy;
@@ -160,6 +170,9 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
         return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
                         (long long)o->threads, MAX_THREADS);
     if (strcmp(o->sp, "none") != 0) ASP_TRY(asp_strategy_parse(cx, o->sp, o->ranks, &strategy));
+    if (asp_train_tile(o) == -2)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--tile '%s': auto, off or the tokens of a chunk are wanted", o->tile);
     ASP_TRY(want_one_of(cx, "ac", o->ac, acs));
     if (strcmp(o->ac, "budget") == 0 && o->memory <= 0)
         return asp_fail(cx, ASP_ERR_USAGE,

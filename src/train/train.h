@@ -63,6 +63,8 @@ asp_status asp_train_options_settle(asp_ctx *cx, asp_train_options *o);
 
 const char *asp_setting_option(int setting); // "weight-decay"
 int64_t asp_train_threads(int64_t ranks);    // the cores divided by the ranks
+// Tokens of a chunk that --tile says; 0: off, -1: auto, -2: it says nothing.
+int64_t asp_train_tile(const asp_train_options *o);
 // Numbers and words in range?  Names the option.
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o);
 

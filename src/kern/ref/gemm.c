@@ -47,17 +47,19 @@ static void multiply_slice(const double *a, const double *b, int64_t n_k, double
     }
 }
 
-// at: of the block's first element; n: elements between rows.
+// at: of the block's first element; n: elements between rows; add: to what is there.
 static void store_block(const asp_tensor *c, int64_t at, int64_t rows, int64_t cols, int64_t n,
-                        const double *acc)
+                        const double *acc, bool add)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
             const double v = acc[i * COLS + j];
+            double *f64 = (double *)c->data + at + i * n + j;
+            float *f32 = (float *)c->data + at + i * n + j;
             if (c->dtype == ASP_F64)
-                ((double *)c->data)[at + i * n + j] = v;
+                *f64 = add ? *f64 + v : v;
             else
-                ((float *)c->data)[at + i * n + j] = (float)v;
+                *f32 = (float)(add ? (double)*f32 + v : v);
         }
 }
 
@@ -69,7 +71,7 @@ static operand behind(operand o, int64_t elements)
 
 // One product for each index of the leading dims of k's result, of m x n; operands broadcast.
 static void multiply_all(const asp_kcall *k, int64_t batch, int64_t m, int64_t n, int64_t depth,
-                         operand a, operand b, asp_worker *w)
+                         operand a, operand b, bool add, asp_worker *w)
 {
     const int64_t grid_n = asp_ceil_div(n, COLS), blocks = grid_n * asp_ceil_div(m, ROWS);
     double acc[ROWS * COLS], slice_a[SLICE * ROWS], slice_b[SLICE * COLS];
@@ -86,14 +88,14 @@ static void multiply_all(const asp_kcall *k, int64_t batch, int64_t m, int64_t n
             load_slice(&zb, j0, cols, p, n_k, COLS, slice_b);
             multiply_slice(slice_a, slice_b, n_k, acc);
         }
-        store_block(&k->out[0], (z * m + i0) * n + j0, rows, cols, n, acc);
+        store_block(&k->out[0], (z * m + i0) * n + j0, rows, cols, n, acc, add);
     }
 }
 
 static void multiply(const asp_kcall *k, int64_t m, int64_t n, int64_t depth, operand a, operand b,
-                     asp_worker *w)
+                     bool add, asp_worker *w)
 {
-    multiply_all(k, 1, m, n, depth, a, b, w);
+    multiply_all(k, 1, m, n, depth, a, b, add, w);
 }
 
 // y[.., o] = x[.., i] w[o, i]
@@ -102,7 +104,7 @@ void asp_gemm_nt_ref(const asp_kcall *k, asp_worker *w)
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = asp_tensor_rows(x), n = z->dim[0], depth = z->dim[1];
     multiply(k, m, n, depth, (operand){x->data, x->dtype, depth, 1},
-             (operand){z->data, z->dtype, depth, 1}, w);
+             (operand){z->data, z->dtype, depth, 1}, false, w);
 }
 
 // y[.., i] = x[.., o] w[o, i]
@@ -111,7 +113,7 @@ void asp_gemm_nn_ref(const asp_kcall *k, asp_worker *w)
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = asp_tensor_rows(x), n = z->dim[1], depth = z->dim[0];
     multiply(k, m, n, depth, (operand){x->data, x->dtype, depth, 1},
-             (operand){z->data, z->dtype, 1, n}, w);
+             (operand){z->data, z->dtype, 1, n}, false, w);
 }
 
 // y[o, i] = sum over rows of x[.., o] z[.., i]
@@ -120,7 +122,7 @@ void asp_gemm_tn_ref(const asp_kcall *k, asp_worker *w)
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = x->dim[x->rank - 1], n = z->dim[z->rank - 1], depth = asp_tensor_rows(x);
     multiply(k, m, n, depth, (operand){x->data, x->dtype, 1, m}, (operand){z->data, z->dtype, 1, n},
-             w);
+             k->chunk > 0, w);
 }
 
 // Matrices of the last two dims, transposed by ta or tb first; the leading dims broadcast.
@@ -132,5 +134,5 @@ void asp_bmm_ref(const asp_kcall *k, asp_worker *w)
     const int64_t depth = x->dim[x->rank - (at->ta ? 2 : 1)];
     const operand a = {x->data, x->dtype, at->ta ? 1 : depth, at->ta ? m : 1};
     const operand b = {z->data, z->dtype, at->tb ? depth : 1, at->tb ? 1 : n};
-    multiply_all(k, asp_tensor_count(y) / (m * n), m, n, depth, a, b, w);
+    multiply_all(k, asp_tensor_count(y) / (m * n), m, n, depth, a, b, false, w);
 }

@@ -70,8 +70,9 @@ void asp_nll_ref(const asp_kcall *k, asp_worker *w)
     if (s.a.rows) return;
     asp_team_barrier(w);
     if (w->thread != 0) return;
-    double sum = 0.0;
+    double sum = asp_carried_sum(k);
     for (int64_t i = 0; i < s.rows; i++) sum += loss_of(&s, i, asp_ref_get(lse, i));
+    asp_carry_sum(k, sum);
     asp_ref_put(&k->out[0], 0, sum);
 }
 

@@ -123,10 +123,11 @@ static asp_status compile_unfused(asp_ctx *cx, const asp_graph *g, const asp_com
     asp_pass_options passes = {.ranks = o->ranks,
                                .sp = o->sp,
                                .ac = o->ac,
+                               .tile = o->tile,
                                .env = {.at = {{"S", o->seq}, {"B", o->batch}}, .n = 2}};
     asp_run_options run = {.env = passes.env, .threads = o->threads, .backend = o->backend};
     ASP_TRY(asp_compile_joint(cx, g, o, NULL, &joint));
-    asp_status s = asp_passes_run(cx, joint, "remat,ring", &passes, NULL);
+    asp_status s = asp_passes_run(cx, joint, "tile,remat,ring", &passes, NULL);
     if (s == ASP_OK) s = asp_plan_create(cx, joint, &run, out_plan);
     asp_graph_destroy(joint);
     return s;
@@ -155,6 +156,7 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                              .threads = t->threads,
                              .sp = t->sp,
                              .ac = t->ac,
+                             .tile = t->tile,
                              .memory = t->memory,
                              .backend = ASP_COMM_thread,
                              .skip_sp = t->skip_sp};

@@ -16,6 +16,7 @@ typedef struct tiny {
     int64_t batch, seq, ranks;
     int threads;
     const char *ac, *sp;
+    int64_t tile;   // rows of a chunk; 0: nothing is tiled
     int64_t memory; // of ac "budget"
     bool skip_sp;
     bool unfused;       // every op runs alone
