@@ -12,6 +12,10 @@
 
 #define FOUND ASP_SOURCE_DIR "/tests/property/found/"
 #define BOUND 1e-12
+// Programs that amplify rounding are held to what a few units in the last place of the parameters
+// change on one device.
+#define NUDGE 0x1p-50
+#define AMPLIFIED 4
 #define SHRUNK 10 // failures that are shrunk
 
 typedef struct setting {
@@ -22,7 +26,7 @@ typedef struct setting {
 } setting;
 
 typedef struct counts {
-    int ran, refused, failed, void_;
+    int ran, refused, failed, void_, amplify;
     double loss, gradient; // the largest differences of those that are equal
     char refusal[64][200];
     int times[64], n_refusals;
@@ -57,7 +61,7 @@ static setting draw_setting(uint64_t seed)
     return s;
 }
 
-static text_result run(const char *text, const setting *s, int64_t ranks)
+static text_result run(const char *text, const setting *s, int64_t ranks, double nudge)
 {
     text_case c = {.text = text,
                    .ranks = ranks,
@@ -68,15 +72,25 @@ static text_result run(const char *text, const setting *s, int64_t ranks)
                    .ac = s->ac,
                    .seed = s->seed,
                    .vocab = 19,
+                   .nudge = nudge,
                    .empty_from = s->seed % 4 == 0 ? (s->seq + 1) / 2 : 0};
     return text_run(&c);
 }
 
 typedef enum verdict { RIGHT, REFUSED, VOID, WRONG } verdict;
 
+// Is the difference one that rounding makes in this program?
+static bool is_rounding(const char *p, const setting *s, const text_result *one, double gradients)
+{
+    text_result other = run(p, s, 1, NUDGE);
+    const double by_nudge = text_gradient_error(one, &other);
+    text_free(&other);
+    return gradients <= AMPLIFIED * by_nudge;
+}
+
 static verdict judge_text(const char *p, const setting *s, counts *c, char *why, size_t why_bytes)
 {
-    text_result one = run(p, s, 1), many = {0};
+    text_result one = run(p, s, 1, 0), many = {0};
     verdict v = RIGHT;
     if (one.status < 0) {
         snprintf(why, why_bytes, "on one device: %s", one.message);
@@ -84,14 +98,18 @@ static verdict judge_text(const char *p, const setting *s, counts *c, char *why,
     } else if (!isfinite(one.loss)) {
         v = VOID;
     } else {
-        many = run(p, s, s->ranks);
+        many = run(p, s, s->ranks, 0);
         double loss = fabs(one.loss - many.loss) / fmax(fabs(one.loss), 1e-300);
         double gradients = text_gradient_error(&one, &many);
         if (many.status == ASP_ERR_UNSUPPORTED)
             v = REFUSED;
-        else if (many.status < 0 || !(loss <= BOUND) || !(gradients <= BOUND))
+        else if (many.status < 0 || !(loss <= BOUND))
             v = WRONG;
-        if (v == RIGHT && c) {
+        else if (!(gradients <= BOUND)) {
+            v = is_rounding(p, s, &one, gradients) ? RIGHT : WRONG;
+            if (v == RIGHT && c) c->amplify++;
+        }
+        if (v == RIGHT && c && gradients <= BOUND) {
             c->loss = fmax(c->loss, loss);
             c->gradient = fmax(c->gradient, gradients);
         }
@@ -225,13 +243,18 @@ int main(int argc, char **argv)
             if (c->failed <= SHRUNK) shrink(p, &s);
             break;
         }
+        if ((i + 1) % 500 == 0 && i + 1 < programs) {
+            printf("%ld: %d equal, %d wrong\n", i + 1, c->ran, c->failed);
+            fflush(stdout);
+        }
     }
     printf("%ld programs: %d equal one device, %d refused (%.1f %%), %d without a finite loss, %d "
            "wrong\n",
            programs, c->ran, c->refused, 100.0 * c->refused / (double)programs, c->void_,
            c->failed);
-    printf("largest differences: loss %.1e, gradients %.1e (bound %.0e)\n", c->loss, c->gradient,
-           BOUND);
+    printf(
+        "largest differences: loss %.1e, gradients %.1e (bound %.0e); %d amplify rounding more\n",
+        c->loss, c->gradient, BOUND, c->amplify);
     for (int i = 0; i < c->n_refusals; i++) printf("%5d  %s\n", c->times[i], c->refusal[i]);
     bool good = run_found() == 0 && c->failed == 0 && c->refused * 20 <= programs;
     free(c);

@@ -46,9 +46,10 @@ static void fill_params(const job *j, double *slab)
         const asp_plan_param *a = asp_plan_get_param(j->plan, p);
         const text_value *v = given(j->c, a->name, a->count);
         bool one = strstr(a->name, "norm") != NULL;
-        for (int64_t i = 0; i < a->count; i++)
-            slab[a->offset + i] =
-                v ? v->at[i] : (one ? 1 : 0) + 0.5 * uniform(j->c->seed, a->name, i);
+        for (int64_t i = 0; i < a->count; i++) {
+            double x = v ? v->at[i] : (one ? 1 : 0) + 0.5 * uniform(j->c->seed, a->name, i);
+            slab[a->offset + i] = x * (1 + j->c->nudge * uniform(j->c->seed + 1, a->name, i));
+        }
     }
 }
 

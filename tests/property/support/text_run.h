@@ -20,6 +20,7 @@ typedef struct text_case {
     const char *sp, *ac;
     uint64_t seed;
     int64_t vocab;           // ids are below; every fifth label or so is ignored
+    double nudge;            // parameters are multiplied by numbers within this of 1; 0: none
     int64_t empty_from;      // labels from this token on are all ignored; 0: none
     const text_value *given; // instead of what is filled in; NULL: none
 } text_case;
