@@ -319,6 +319,21 @@ static asp_status read_getitem(aten_import *m, const char *name, const json_t *a
     return add_name(m, name, v);
 }
 
+static bool has_size_of_data(const char *op)
+{
+    static const char *const names[] = {
+        "nonzero",  "argwhere",           "masked_select", "unique",   "_unique",
+        "_unique2", "unique_consecutive", "unique_dim",    "bincount", "_local_scalar_dense",
+        "item"};
+    if (strcmp(op, "aten.repeat_interleave.Tensor") == 0) return true;
+    for (size_t i = 0; i < ASP_COUNT_OF(names); i++) {
+        const size_t n = strlen(names[i]);
+        if (strncmp(op, "aten.", 5) == 0 && strncmp(op + 5, names[i], n) == 0 && op[5 + n] == '.')
+            return true;
+    }
+    return false;
+}
+
 static asp_status translate(aten_import *m, const char *name, const char *op, const json_t *o)
 {
     const json_t *args = json_object_get(o, "args"), *kwargs = json_object_get(o, "kwargs");
@@ -327,6 +342,10 @@ static asp_status translate(aten_import *m, const char *name, const char *op, co
     if (strcmp(op, "getitem") == 0) return read_getitem(m, name, args);
     aten_call *c = ASP_NEW(&m->arena, aten_call);
     *c = (aten_call){.m = m, .row = aten_find(op), .name = name};
+    if (!c->row && !m->source && has_size_of_data(op))
+        return asp_fail(m->cx, ASP_ERR_UNSUPPORTED,
+                        "how large its result is depends on data, and sizes are known before a "
+                        "program runs; keep the whole and use where, or multiply by the mask");
     if (!c->row && !m->source)
         return asp_fail(m->cx, ASP_ERR_UNSUPPORTED,
                         "this op is not supported; `autosp docs aten` lists those that are");

@@ -1,6 +1,7 @@
-// Which numbers an input of integers may hold: kernels look up rows by them unchecked, so whoever
-// fills an input checks first.  Neighbours: front.h (contract), train/inputs.c and train/trainer.c
-// (who check).  SPDX-License-Identifier: Apache-2.0
+// Which numbers an input of integers may hold, so that whoever fills it can say which element is
+// wrong.  What a program computes of them (a sum, a quotient) has no range here: kernels check each
+// row that they look up, and the step fails.  Neighbours: front.h (contract), train/inputs.c and
+// train/trainer.c (who check).  SPDX-License-Identifier: Apache-2.0
 #include "front/front.h"
 
 // Ops that select by an operand: which one, from which, along which dimension (from the end where
@@ -27,6 +28,19 @@ static int ids_operand(const asp_node_info *info)
     for (size_t i = 0; i < ASP_COUNT_OF(selectors); i++)
         if (selectors[i].op == info->op) return (int)selectors[i].ids;
     return -1;
+}
+
+// Ops whose results are numbers of their operands, elsewhere.
+static bool moves_numbers(asp_op op)
+{
+    static const asp_op ops[] = {
+        ASP_OP_view,  ASP_OP_permute,     ASP_OP_expand,  ASP_OP_repeat,      ASP_OP_slice,
+        ASP_OP_shift, ASP_OP_select,      ASP_OP_cat,     ASP_OP_stack,       ASP_OP_split,
+        ASP_OP_pad,   ASP_OP_split_sizes, ASP_OP_unbind,  ASP_OP_flip,        ASP_OP_roll,
+        ASP_OP_sort,  ASP_OP_gather,      ASP_OP_scatter, ASP_OP_index_select};
+    for (size_t i = 0; i < ASP_COUNT_OF(ops); i++)
+        if (ops[i] == op) return true;
+    return false;
 }
 
 static int64_t ignored_of(const asp_node_info *info)
@@ -72,6 +86,7 @@ asp_id_range asp_front_id_range(const asp_graph *g, const asp_env *env, asp_val 
         }
         if (!read) continue;
         narrow(g, env, info, reached, &r, &n_selectors);
+        from = from && moves_numbers(info->op);
         for (uint32_t i = 0; from && i < info->n_out; i++) {
             asp_val out = asp_node_result(g, n, i);
             asp_dtype dtype = asp_val_type(g, out)->dtype;

@@ -412,6 +412,36 @@ static bool keeps_token_axes(asp_op op)
     return op == ASP_OP_view || op == ASP_OP_permute || op == ASP_OP_cast;
 }
 
+static bool same_axes(const asp_axes *x, asp_val a, asp_val b)
+{
+    const asp_type *s = asp_val_type(x->g, a), *t = asp_val_type(x->g, b);
+    if (s->rank != t->rank) return false;
+    for (uint32_t d = 0; d < s->rank; d++) {
+        const asp_atoms p = x->dims[a.i][d], q = x->dims[b.i][d];
+        if (p.n != q.n || (p.n && memcmp(p.at, q.at, p.n * sizeof p.at[0]) != 0)) return false;
+    }
+    return true;
+}
+
+// Ids that arithmetic has changed, where(ids != 3, ids, 0), are tokens still.  Where operands have
+// axes of their own, as rows and columns of a mask, nothing is said.
+static void keep_axes_of_numbers(asp_axes *x, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(x->g, n);
+    asp_val from = {0};
+    if (!asp_op_has(info->op, ASP_POINTWISE)) return;
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const asp_val v = info->in[i];
+        if (!x->dims[v.i]) continue;
+        if (from.i && !same_axes(x, from, v)) return;
+        from = v;
+    }
+    const asp_type *t = asp_val_type(x->g, info->first), *s = asp_val_type(x->g, from);
+    bool whole = t->rank == s->rank;
+    for (uint32_t d = 0; whole && d < t->rank; d++) whole = asp_size_equal(t->dim[d], s->dim[d]);
+    if (whole) x->dims[info->first.i] = x->dims[from.i];
+}
+
 static void visit(asp_axes *x, asp_node n)
 {
     const asp_node_info *info = asp_node_at(x->g, n);
@@ -435,6 +465,8 @@ static void visit(asp_axes *x, asp_node n)
         x->node[n.i] = node_axes(x, n, starts);
     else if (axes && keeps_token_axes(info->op))
         node_axes(x, n, true);
+    else if (axes)
+        keep_axes_of_numbers(x, n);
 }
 
 void asp_axes_analyse(asp_arena *a, asp_graph *g, asp_axes *out_axes)

@@ -175,6 +175,9 @@ static void unknown_ops_are_named_with_their_place(void **state)
                            "[2, \"S\"]") "," SUM("v0")),
             "nodes[0]: node v0, aten.mystery.default (layers.1.mlp at net.py:7): this op is not "
             "supported");
+    refuses(FILE_WITH(NODE("v0", "aten.nonzero.default", "[{\"ref\": \"x\"}]", "i64", "[2, 2]")),
+            "nodes[0]: node v0, aten.nonzero.default (layers.1.mlp at net.py:7): how large its "
+            "result is depends on data");
 }
 
 static void malformed_files_are_refused(void **state)
