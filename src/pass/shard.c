@@ -352,6 +352,17 @@ static asp_status visit(asp_sharder *s, asp_node n)
     return set_results(s, n, state);
 }
 
+// What is returned stands at "sequence".
+static asp_status visit_output(asp_sharder *s, asp_output *o)
+{
+    const asp_val v = o->val, x = s->map[v.i].i ? s->map[v.i] : v;
+    o->val = x;
+    if (!s->px->options->whole_outputs || s->x.replicable[v.i]) return ASP_OK;
+    s->b.before = (asp_node){0};
+    s->b.loc = o->name;
+    return asp_gather_tokens(s, v, x, &o->val);
+}
+
 asp_status asp_pass_shard(asp_pass *px, asp_graph *g)
 {
     asp_sharder s = {.px = px, .g = g, .ranks = px->options->ranks, .b = {.g = g}};
@@ -372,8 +383,7 @@ asp_status asp_pass_shard(asp_pass *px, asp_graph *g)
         next = asp_node_at(g, n)->next;
         if (s.x.node[n.i]) ASP_TRY(visit(&s, n));
     }
-    for (uint32_t i = 0; i < g->outputs.n; i++)
-        if (s.map[g->outputs.at[i].val.i].i) g->outputs.at[i].val = s.map[g->outputs.at[i].val.i];
+    for (uint32_t i = 0; i < g->outputs.n; i++) ASP_TRY(visit_output(&s, &g->outputs.at[i]));
     for (uint32_t i = s.replaced.n; i-- > 0;) asp_graph_remove(g, s.replaced.at[i]);
     g->ranks = s.ranks;
     px->changes++;

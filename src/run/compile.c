@@ -17,6 +17,7 @@ static asp_pass_options pass_options(const asp_graph *g, const asp_compile_optio
                               .tile = o->tile,
                               .recompute = o->recompute,
                               .save = o->save,
+                              .whole_outputs = o->whole_outputs,
                               .env = sizes(g, o)};
 }
 
@@ -55,7 +56,8 @@ static asp_status compile_as(asp_ctx *cx, const asp_graph *module,
     asp_status s = asp_graph_typecheck(g);
     if (s == ASP_OK && !is_split_by_hand(options))
         s = asp_passes_run(cx, g, ASP_PIPELINE_SHARD, &o, trace);
-    if (s == ASP_OK) s = asp_passes_run(cx, g, ASP_PIPELINE_JOINT, &o, trace);
+    const char *joint = options->inference ? ASP_PIPELINE_FORWARD : ASP_PIPELINE_JOINT;
+    if (s == ASP_OK) s = asp_passes_run(cx, g, joint, &o, trace);
     if (s < 0) {
         asp_graph_destroy(g);
         return s;
@@ -95,6 +97,7 @@ asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
                            .threads = options->threads,
                            .backend = options->backend,
                            .optimizer = options->optimizer,
+                           .accumulates = options->accumulates,
                            .gemm = options->gemm,
                            .choice = options->choice};
     asp_graph *g = asp_graph_clone(joint);
@@ -104,10 +107,21 @@ asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
     return s;
 }
 
+// As pass/place.c has it for the length that it sees.
+static asp_status check_seq(asp_ctx *cx, const asp_graph *g, const asp_compile_options *o)
+{
+    if (is_split_by_hand(o) || o->seq >= g->ranks) return ASP_OK;
+    return asp_fail(cx, ASP_ERR_UNSUPPORTED,
+                    "a sequence of %lld tokens cannot be split over %lld ranks; use %lld or fewer "
+                    "ranks",
+                    (long long)o->seq, (long long)g->ranks, (long long)asp_max(1, o->seq));
+}
+
 static asp_status plan_tiled(asp_ctx *cx, const asp_graph *joint,
                              const asp_compile_options *options, const asp_pass_trace *trace,
                              asp_plan **out_plan)
 {
+    ASP_TRY(check_seq(cx, joint, options));
     asp_pass_options o = pass_options(joint, options);
     if (!options->ac || strcmp(options->ac, "budget") != 0)
         return asp_compile_choice(cx, joint, options, &o, trace, out_plan);

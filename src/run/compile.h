@@ -14,6 +14,9 @@ typedef struct asp_compile_options {
     const char *recompute, *save; // pass/pass.h
     asp_comm_backend backend;
     bool optimizer;
+    bool accumulates;   // gradients of micro-batches are added up
+    bool whole_outputs; // what the program returns is whole on every rank, not a rank's part
+    bool inference;     // no loss, no gradients: what the program returns
     bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare
     const char *gemm; // provider or NULL
     const char *links;  // cost/cost.h; NULL: those of the machine file
@@ -43,3 +46,12 @@ asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
 // smallest there is where none does: its report says which.
 asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
                             const asp_pass_trace *trace, asp_plan **out_plan);
+
+// Plans of one program by size: compiled once, planned when a size comes for the first time.  Used
+// by one thread at a time.
+typedef struct asp_plans asp_plans;
+asp_status asp_plans_create(asp_ctx *cx, const asp_graph *module,
+                            const asp_compile_options *options, asp_plans **out_plans);
+void asp_plans_destroy(asp_plans *p); // and its plans; NULL is allowed
+// Of sequences of seq tokens, the batch as it was; the plan belongs to p.
+asp_status asp_plans_get(asp_plans *p, asp_ctx *cx, int64_t seq, const asp_plan **out_plan);

@@ -18,6 +18,7 @@ struct asp_rank {
     double exchange_seconds; // of the last pass over the program
     uint64_t seed, step;
     int64_t trip, chunk; // of the loop being run; 0, 0 outside
+    bool agreed;         // the ranks start from the same
 };
 
 asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, asp_team *team,
@@ -42,6 +43,29 @@ asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, as
     return ASP_OK;
 }
 
+asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan)
+{
+    const size_t bytes = (size_t)asp_round_up(plan->report.rank_bytes, 4096);
+    ASP_CHECK(plan->slab_count == r->plan->slab_count && plan->dtype == r->plan->dtype &&
+              plan->options.optimizer == r->plan->options.optimizer &&
+              plan->ranks == r->plan->ranks);
+    if (bytes > r->mapped_bytes) {
+        void *memory = mremap(r->memory, r->mapped_bytes, bytes, MREMAP_MAYMOVE);
+        char size[32];
+        if (memory == MAP_FAILED)
+            return asp_fail(r->cx, ASP_ERR_NOMEM, "the system refused the rank's %s: %s",
+                            asp_human_bytes(size, sizeof size, plan->report.rank_bytes),
+                            strerror(errno));
+        r->memory = memory;
+        r->mapped_bytes = bytes;
+    }
+    asp_trace_destroy(r->trace);
+    r->trace = NULL;
+    r->plan = plan;
+    r->agreed = false;
+    return ASP_OK;
+}
+
 void asp_rank_destroy(asp_rank *r)
 {
     if (!r) return;
@@ -57,6 +81,11 @@ void *asp_rank_slab(asp_rank *r, asp_slab slab)
 }
 
 void *asp_rank_input(asp_rank *r, int i) { return r->memory + r->plan->inputs.at[i].offset; }
+
+const void *asp_rank_output(const asp_rank *r, int i)
+{
+    return r->memory + r->plan->outputs.at[i].offset;
+}
 
 void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step)
 {
@@ -221,8 +250,29 @@ static asp_status run_steps(asp_rank *r)
     return run_range(r, at, p->steps.n);
 }
 
+// Before anything is exchanged: peers that were given other numbers would mix them unnoticed.
+static asp_status agree(asp_rank *r)
+{
+    const asp_plan *p = r->plan;
+    uint64_t sizes = 0, inputs = 0;
+    if (r->agreed || asp_comm_ranks(r->comm) == 1) return ASP_OK;
+    for (uint32_t i = 0; i < p->inputs.n; i++) {
+        const asp_plan_input *in = &p->inputs.at[i];
+        sizes = asp_hash(in->dim, (size_t)in->rank * sizeof in->dim[0], sizes);
+        inputs = asp_hash(asp_rank_input(r, (int)i), (size_t)in->bytes, inputs);
+    }
+    const size_t bytes = (size_t)(p->slab_count * asp_dtypes[p->dtype].bytes);
+    ASP_TRY(asp_comm_agree(r->comm, "the sizes of the inputs", sizes));
+    ASP_TRY(asp_comm_agree(r->comm, "the inputs of the first step", inputs));
+    ASP_TRY(asp_comm_agree(r->comm, "the parameters before the first step",
+                           asp_hash(asp_rank_slab(r, ASP_SLAB_PARAM), bytes, 0)));
+    r->agreed = true;
+    return ASP_OK;
+}
+
 asp_status asp_rank_step(asp_rank *r, double *out_loss)
 {
+    ASP_TRY(agree(r));
     asp_status s = run_steps(r);
     if (s < 0) asp_comm_rotate_cancel(r->comm); // the rank's memory may be freed next
     ASP_TRY(s);

@@ -1,9 +1,9 @@
 // The memory plan: which storage each value has, how long it lives, where it lies.  Exact before
 // anything runs.
 //
-// A rank's memory is one block: parameters | gradients | optimizer states | inputs | arena.  The
-// arena holds everything with a limited life: activations, cotangents, scratch; flow/pack.h lays it
-// out.  Views share their operand's storage; values that only a row program sees have none;
+// A rank's memory is one block: parameters | gradients | optimizer states | sums | inputs | arena.
+// The arena holds everything with a limited life: activations, cotangents, scratch; flow/pack.h
+// lays it out.  Views share their operand's storage; values that only a row program sees have none;
 // gradients of parameters are written straight into the gradient slab.  Exchanges block until every
 // peer has read (comm/comm.h), so an operand need not outlive its step.  Neighbours: program.c
 // (steps), executor.c. SPDX-License-Identifier: Apache-2.0
@@ -387,12 +387,15 @@ static void lay_out_fixed(asp_planner *p)
 {
     asp_plan *plan = p->plan;
     int64_t at = 0, slab = plan->slab_count * asp_dtypes[plan->dtype].bytes;
-    for (int i = 0; i < 4; i++) {
-        bool absent = i >= ASP_SLAB_M && !plan->options.optimizer;
+    for (int i = 0; i < ASP_SLABS; i++) {
+        bool sum = i == (int)ASP_SLAB_SUM;
+        bool absent =
+            sum ? !plan->options.accumulates : i >= (int)ASP_SLAB_M && !plan->options.optimizer;
         plan->slab_offset[i] = absent ? ASP_NOWHERE : at;
         if (!absent) at += slab;
     }
     plan->report.bytes_by_kind[ASP_MEM_PARAM] = plan->report.bytes_by_kind[ASP_MEM_GRAD] = slab;
+    if (plan->options.accumulates) plan->report.bytes_by_kind[ASP_MEM_GRAD] += slab;
     plan->report.bytes_by_kind[ASP_MEM_OPTIMIZER] = plan->options.optimizer ? 2 * slab : 0;
     uint32_t next = 0;
     for (uint32_t i = 1; i < p->storages.n; i++) {

@@ -80,6 +80,28 @@ static void fill_report(asp_plan *plan)
         PROCESS_BASE_BYTES;
 }
 
+// Gradients stand in their slab.
+static asp_status add_output(asp_planner *p, const asp_output *o)
+{
+    asp_plan *plan = p->plan;
+    const asp_storage *s = &p->storages.at[asp_planner_home(p, p->storage_of[o->val.i])];
+    asp_tensor t;
+    if (s->kind == ASP_MEM_GRAD) return ASP_OK;
+    if (strcmp(o->name, "loss") == 0) {
+        plan->loss = s->place;
+        return ASP_OK;
+    }
+    ASP_TRY(asp_planner_tensor(p, o->val, &t));
+    asp_plan_output x = {.name = asp_copy_str(&plan->arena, o->name),
+                         .dtype = t.dtype,
+                         .rank = t.rank,
+                         .bytes = asp_tensor_count(&t) * asp_dtypes[t.dtype].bytes,
+                         .offset = s->place};
+    memcpy(x.dim, t.dim, sizeof t.dim);
+    ASP_PUSH(&plan->arena, &plan->outputs, x);
+    return ASP_OK;
+}
+
 static asp_status make(asp_planner *p)
 {
     ASP_TRY(asp_planner_separate_outputs(p));
@@ -91,10 +113,7 @@ static asp_status make(asp_planner *p)
     if (p->plan->steps.n == 0)
         return asp_fail(p->cx, ASP_ERR_INPUT, "graph %s computes nothing", p->g->name);
     ASP_TRY(asp_planner_place(p));
-    for (uint32_t i = 0; i < p->g->outputs.n; i++)
-        if (strcmp(p->g->outputs.at[i].name, "loss") == 0)
-            p->plan->loss =
-                p->storages.at[asp_planner_home(p, p->storage_of[p->g->outputs.at[i].val.i])].place;
+    for (uint32_t i = 0; i < p->g->outputs.n; i++) ASP_TRY(add_output(p, &p->g->outputs.at[i]));
     fill_report(p->plan);
     return ASP_OK;
 }
@@ -136,11 +155,14 @@ const asp_plan_report *asp_plan_get_report(const asp_plan *p) { return &p->repor
 const asp_choice *asp_plan_get_choice(const asp_plan *p) { return &p->choice; }
 int64_t asp_plan_ranks(const asp_plan *p) { return p->ranks; }
 asp_dtype asp_plan_dtype(const asp_plan *p) { return p->dtype; }
+const asp_env *asp_plan_env(const asp_plan *p) { return &p->options.env; }
 int asp_plan_n_params(const asp_plan *p) { return (int)p->params.n; }
 const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i) { return &p->params.at[i]; }
 int64_t asp_plan_slab_count(const asp_plan *p) { return p->slab_count; }
 int asp_plan_n_inputs(const asp_plan *p) { return (int)p->inputs.n; }
 const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i) { return &p->inputs.at[i]; }
+int asp_plan_n_outputs(const asp_plan *p) { return (int)p->outputs.n; }
+const asp_plan_output *asp_plan_get_output(const asp_plan *p, int i) { return &p->outputs.at[i]; }
 
 void asp_plan_print(const asp_plan *p, asp_text *t)
 {

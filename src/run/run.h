@@ -16,6 +16,7 @@ typedef struct asp_run_options {
     int threads; // of one rank
     asp_comm_backend backend;
     bool optimizer;                  // two states per parameter besides parameter and gradient
+    bool accumulates;                // and a sum of gradients: ASP_SLAB_SUM
     const char *gemm;                // provider, or NULL: the best there is
     const struct asp_choice *choice; // kept by the plan; NULL: none
 } asp_run_options;
@@ -51,6 +52,15 @@ typedef struct asp_plan_input {
     int64_t dim[ASP_MAX_RANK];
     int64_t bytes, offset; // in the rank's memory
 } asp_plan_input;
+
+// A value that the program returns beside the loss and gradients.
+typedef struct asp_plan_output {
+    const char *name;
+    asp_dtype dtype;
+    int rank;
+    int64_t dim[ASP_MAX_RANK]; // whole, or of a rank's part (asp_compile_options.whole_outputs)
+    int64_t bytes, offset;     // in the rank's memory
+} asp_plan_output;
 
 // One kind of exchange in one step of one rank.
 typedef struct asp_plan_exchange {
@@ -125,11 +135,14 @@ asp_price asp_plan_price(const asp_plan *p, const asp_device *d, const asp_links
 const asp_choice *asp_plan_get_choice(const asp_plan *p);
 int64_t asp_plan_ranks(const asp_plan *p);
 asp_dtype asp_plan_dtype(const asp_plan *p);
+const asp_env *asp_plan_env(const asp_plan *p); // the sizes that it was made for
 int asp_plan_n_params(const asp_plan *p);
 const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i);
 int64_t asp_plan_slab_count(const asp_plan *p); // elements of a slab, padding included
 int asp_plan_n_inputs(const asp_plan *p);
 const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i);
+int asp_plan_n_outputs(const asp_plan *p);
+const asp_plan_output *asp_plan_get_output(const asp_plan *p, int i);
 // Of the list of steps: equal on ranks that may meet.  cx: the calling rank's.
 uint64_t asp_plan_hash(asp_ctx *cx, const asp_plan *p);
 void asp_plan_print(const asp_plan *p, asp_text *t); // one line a step
@@ -146,15 +159,26 @@ typedef struct asp_rank asp_rank;
 asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, asp_team *team,
                            asp_rank **out_rank);
 void asp_rank_destroy(asp_rank *r); // NULL is allowed
+// Goes on with another plan of the same program (other sizes): parameters, gradients and states
+// stay, inputs are to be filled again.
+asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan);
 
-// slab_count elements; M and V only with options.optimizer
+// Behind those of autosp.h: the sum over micro-batches so far.
+#define ASP_SLAB_SUM ((asp_slab)4)
+#define ASP_SLABS 5
+
+// slab_count elements; M and V only with options.optimizer, SUM with options.accumulates
 void *asp_rank_slab(asp_rank *r, asp_slab slab);
 void *asp_rank_input(asp_rank *r, int i); // the i-th input's memory: whole on every rank
+
+const void *asp_rank_output(const asp_rank *r, int i); // the i-th output's, after a step
 
 // What random ops draw from: the same on all ranks, another step each time.  0 and 0 unless set.
 void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step);
 
-// One forward and backward pass over the inputs; gradients are summed over ranks.  Collective.
+// One forward and backward pass over the inputs; gradients are summed over ranks.  Collective.  The
+// first one of a plan begins with a comparison: sizes, inputs and parameters that are not those of
+// the other ranks end all with the same message, before anything is exchanged.
 asp_status asp_rank_step(asp_rank *r, double *out_loss);
 
 double asp_rank_exchange_seconds(const asp_rank *r); // waited for in the last asp_rank_step

@@ -66,14 +66,15 @@ struct asp_plan {
     asp_dtype dtype;
     ASP_VEC(asp_plan_param) params;
     ASP_VEC(asp_plan_input) inputs;
+    ASP_VEC(asp_plan_output) outputs;
     ASP_VEC(asp_step) steps;
     ASP_VEC(asp_loop) loops; // in the order of their steps
     ASP_VEC(asp_plan_block) blocks;
     uint32_t peak_step;
     int64_t slab_count;
-    int64_t slab_offset[4]; // by asp_slab; ASP_NOWHERE without optimizer
-    int64_t arena_offset;   // where the arena starts in the rank's memory
-    int64_t loss;           // place of the loss
+    int64_t slab_offset[ASP_SLABS]; // by asp_slab; ASP_NOWHERE: there is none
+    int64_t arena_offset;           // where the arena starts in the rank's memory
+    int64_t loss;                   // place of the loss
     asp_plan_report report;
     asp_choice choice; // n = 0: nothing was chosen
 };
