@@ -106,17 +106,18 @@ static asp_val find_input(const asp_graph *g, const char *name)
     return (asp_val){0};
 }
 
-static void find_id_ranges(asp_compiled *c)
+const asp_id_range *asp_compiled_id_ranges(const asp_compiled *c, const asp_plan *p, int64_t seq,
+                                           asp_arena *a)
 {
     const asp_graph *g = c->program.graph;
-    asp_env env = {.at = {{"S", c->options.seq}, {"B", c->options.batch}}, .n = 2};
-    int n = asp_plan_n_inputs(c->plan);
-    c->ids = ASP_NEW_ARRAY(&c->arena, asp_id_range, n);
+    asp_env env = {.at = {{"S", seq}, {"B", c->options.batch}}, .n = 2};
+    int n = asp_plan_n_inputs(p);
+    asp_id_range *ids = ASP_NEW_ARRAY(a, asp_id_range, n);
     for (int i = 0; i < n; i++) {
-        asp_val v = find_input(g, asp_plan_get_input(c->plan, i)->name);
-        c->ids[i] =
-            v.i ? asp_front_id_range(g, &env, v, &c->arena) : (asp_id_range){.below = INT64_MAX};
+        asp_val v = find_input(g, asp_plan_get_input(p, i)->name);
+        ids[i] = v.i ? asp_front_id_range(g, &env, v, a) : (asp_id_range){.below = INT64_MAX};
     }
+    return ids;
 }
 
 typedef struct compile_call {
@@ -137,7 +138,8 @@ static asp_status fill(asp_ctx *cx, const compile_call *call, asp_compiled *c)
     int64_t max_seq = c->options.seq == 0 ? seq : 0;
     c->options.seq = seq;
     c->options.dtype = asp_plan_dtype(c->plan);
-    find_id_ranges(c);
+    c->ids = asp_compiled_id_ranges(c, c->plan, seq, &c->arena);
+    ASP_TRY(asp_targets_text(&c->arena, c->program.graph, &c->options, &c->targets));
     return fill_texts(c, ms, max_seq);
 }
 

@@ -25,7 +25,8 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .links = o->links,
                                  .memory = o->memory,
                                  .backend = o->comm,
-                                 .optimizer = true};
+                                 .optimizer = true,
+                                 .accumulates = o->accumulate > 1};
 }
 
 static asp_status rank_bytes(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,

@@ -12,6 +12,7 @@ typedef struct loop {
     asp_program program;
     asp_tokens *tokens;
     asp_plan *plan;
+    const char *targets; // text of the graph that counts them
     uint64_t data_hash;
     int64_t seq; // as planned
     bool max_seq_asked;
@@ -39,16 +40,47 @@ static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     return ASP_OK;
 }
 
+// What the micro-batches of a step come to.
+typedef struct gathered {
+    double loss, exchange_seconds;
+    int64_t targets;
+} gathered;
+
+// The gradients of a step, and its loss.  One rank's count is enough for the report.
+static asp_status micro_batches(const loop *l, const asp_seat *seat, asp_comm *comm, asp_ctx *cx,
+                                int64_t step, gathered *out)
+{
+    asp_rank *r = seat->rank;
+    const asp_train_options *o = l->o;
+    const bool by_tokens = strcmp(o->weigh, "tokens") == 0;
+    asp_accumulated all = {0};
+    *out = (gathered){.loss = (double)NAN};
+    for (int64_t m = step * o->accumulate; m < (step + 1) * o->accumulate; m++) {
+        int64_t n = 0;
+        ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, m));
+        asp_rank_seed(r, (uint64_t)o->seed, (uint64_t)m);
+        ASP_TRY(asp_rank_step(r, &out->loss));
+        if (o->accumulate > 1 || asp_comm_rank(comm) == 0)
+            ASP_TRY(asp_targets_count(seat->targets, cx, l->plan, r, &n));
+        out->targets += n;
+        out->exchange_seconds += asp_rank_exchange_seconds(r);
+        if (o->accumulate > 1)
+            asp_accumulate(&all, r, l->plan, seat->team, out->loss, n, by_tokens);
+    }
+    if (o->accumulate > 1) out->loss = asp_accumulate_end(&all, r, l->plan, seat->team);
+    return ASP_OK;
+}
+
 static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ctx *cx, int64_t step)
 {
     asp_rank *r = seat->rank;
     const asp_train_options *o = l->o;
     asp_adamw a = asp_train_adamw(o, asp_train_lr(o, step));
-    double began = asp_seconds(), loss = (double)NAN;
+    double began = asp_seconds();
     int64_t exchanged = asp_train_exchanged(comm);
-    ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, step));
-    asp_rank_seed(r, (uint64_t)o->seed, (uint64_t)step);
-    ASP_TRY(asp_rank_step(r, &loss));
+    gathered all;
+    ASP_TRY(micro_batches(l, seat, comm, cx, step, &all));
+    const double loss = all.loss;
     exchanged = asp_train_exchanged(comm) - exchanged;
     double updates_from = asp_seconds();
     const double norm = asp_adamw_step(&a, seat, l->plan, step);
@@ -61,18 +93,19 @@ static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ct
     }
     l->last_loss = loss;
     l->n_steps++;
-    l->exchanged_bytes = exchanged;
+    l->exchanged_bytes = exchanged / o->accumulate;
     const asp_plan_input *in = asp_plan_get_input(l->plan, 0);
     const double seconds = asp_seconds() - began;
-    const double flops = asp_plan_get_report(l->plan)->flops * (double)o->ranks;
+    const double flops = asp_plan_get_report(l->plan)->flops * (double)(o->ranks * o->accumulate);
     asp_step_report s = {.step = step + 1,
                          .steps = o->steps,
-                         .tokens = in->bytes / asp_dtypes[in->dtype].bytes,
+                         .tokens = o->accumulate * (in->bytes / asp_dtypes[in->dtype].bytes),
+                         .targets = all.targets,
                          .loss = loss,
                          .grad_norm = norm,
                          .lr = a.lr,
                          .seconds = seconds,
-                         .exchange_seconds = asp_rank_exchange_seconds(r),
+                         .exchange_seconds = all.exchange_seconds,
                          .mfu = flops / seconds / l->peak_flops,
                          .exchanged_bytes = exchanged,
                          .process_bytes = asp_process_anon_bytes() - l->anon_before};
@@ -171,7 +204,8 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     }
     ASP_TRY(asp_comm_barrier(comm)); // nobody allocates before memory was looked at
     ASP_TRY(asp_seat_open(cx, l->plan, comm, l->o->threads, first_cpu, &seat));
-    asp_status s = steps(l, &seat, comm, cx);
+    asp_status s = asp_targets_open(cx, l->targets, &seat.targets);
+    if (s == ASP_OK) s = steps(l, &seat, comm, cx);
     if (s == ASP_OK && l->o->profile && asp_comm_rank(comm) == 0) print_profile(l, seat.rank, cx);
     if (s == ASP_OK && l->o->trace) s = share_trace(l, seat.rank, comm, cx);
     if (s == ASP_OK) s = asp_comm_barrier(comm); // rank 0 still looks at the process's memory
@@ -188,6 +222,7 @@ static asp_status prepare(asp_ctx *cx, loop *l, asp_train_options *o)
     l->max_seq_asked = o->seq == 0;
     ASP_TRY(asp_front_load(cx, o->model, o->dtype, &l->program));
     ASP_TRY(asp_train_plan(cx, l->program.graph, o, &l->plan, &l->seq, &l->compile_ms));
+    ASP_TRY(asp_targets_text(&l->arena, l->program.graph, o, &l->targets));
     o->seq = l->seq;
     asp_status s = asp_tokens_open(cx, o->data, o->n_data, l->seq,
                                    l->program.vocab ? l->program.vocab : INT64_MAX, &l->tokens);

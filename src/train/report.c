@@ -213,11 +213,12 @@ void asp_report_step(const asp_report *r, const asp_step_report *s)
         put_number(r->json, "lr", s->lr);
         put_number(r->json, "exchange_seconds", s->exchange_seconds);
         put_number(r->json, "mfu", s->mfu);
-        asp_print(r->json,
-                  ", \"tokens\": %lld, \"seconds\": %.6f, \"exchanged_bytes\": %lld, "
-                  "\"process_bytes\": %lld}\n",
-                  (long long)s->tokens, s->seconds, (long long)s->exchanged_bytes,
-                  (long long)s->process_bytes);
+        asp_print(
+            r->json,
+            ", \"tokens\": %lld, \"targets\": %lld, \"seconds\": %.6f, \"exchanged_bytes\": %lld, "
+            "\"process_bytes\": %lld}\n",
+            (long long)s->tokens, (long long)s->targets, s->seconds, (long long)s->exchanged_bytes,
+            (long long)s->process_bytes);
         fflush(r->json);
     }
     if (!r->text) return;

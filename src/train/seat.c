@@ -25,6 +25,7 @@ asp_status asp_seat_open(asp_ctx *cx, const asp_plan *p, asp_comm *comm, int64_t
 void asp_seat_close(asp_seat *s)
 {
     free(s->squares);
+    asp_targets_close(s->targets);
     asp_rank_destroy(s->rank);
     asp_team_destroy(s->team);
     *s = (asp_seat){0};

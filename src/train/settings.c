@@ -161,11 +161,16 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
 {
     asp_strategy strategy;
     static const char *const acs[] = {"none", "default", "sac", "layer", "budget", NULL};
+    static const char *const weights[] = {"tokens", "batches", NULL};
     if (o->ranks < 1 || o->ranks > MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "--ranks %lld: 1 to %d are possible",
                         (long long)o->ranks, MAX_RANKS);
     if (o->seq < 0 || o->batch < 1 || o->steps < 1)
         return asp_fail(cx, ASP_ERR_USAGE, "--seq, --batch and --steps must be at least 1");
+    if (o->accumulate < 1 || o->accumulate > 1 << 20)
+        return asp_fail(cx, ASP_ERR_USAGE, "--accumulate %lld: 1 to %d are possible",
+                        (long long)o->accumulate, 1 << 20);
+    ASP_TRY(want_one_of(cx, "weigh", o->weigh, weights));
     if (o->threads < 1 || o->threads > MAX_THREADS)
         return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
                         (long long)o->threads, MAX_THREADS);

@@ -79,6 +79,7 @@ typedef struct asp_report {
 
 typedef struct asp_step_report {
     int64_t step, steps, tokens; // of this step
+    int64_t targets;             // labels that counted in its loss
     double loss, grad_norm, lr, seconds;
     double exchange_seconds; // in which rank 0 did nothing but exchange and wait for it
     double mfu;              // of the machine's fma rate, as the machine file or the table has it
@@ -132,6 +133,43 @@ asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, c
 // themselves.
 asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_tokens *t,
                                  uint64_t seed, int64_t step);
+
+// How many labels count in the losses of a batch.  The text of a graph that counts them, made once
+// from the program; a rank reads it and counts what its inputs hold.  A program whose losses count
+// no labels (mean squared error) has all its tokens for targets.
+typedef struct asp_targets asp_targets;
+asp_status asp_targets_text(asp_arena *a, const asp_graph *module, const asp_train_options *o,
+                            const char **out_text);
+asp_status asp_targets_open(asp_ctx *cx, const char *text, asp_targets **out_targets);
+void asp_targets_close(asp_targets *t); // NULL is allowed
+asp_status asp_targets_count(asp_targets *t, asp_ctx *cx, const asp_plan *p, asp_rank *r,
+                             int64_t *out_count);
+
+// A step of several micro-batches: the mean of their losses and gradients, each weighted by its
+// targets (option weigh = tokens: the loss of all of them at once) or all alike (batches).  Zero it
+// to begin.
+typedef struct asp_accumulated {
+    double loss, weight; // sums so far
+    int64_t targets;
+} asp_accumulated;
+// Behind asp_rank_step; the plan has a slab for sums.
+void asp_accumulate(asp_accumulated *a, asp_rank *r, const asp_plan *p, asp_team *team, double loss,
+                    int64_t targets, bool by_tokens);
+// Gradients become those of the mean.  The mean loss; NaN where nothing counted.
+double asp_accumulate_end(const asp_accumulated *a, asp_rank *r, const asp_plan *p, asp_team *team);
+
+// ---- trainers, beside what autosp.h has
+// --------------------------------------------------------------------
+
+// Sequences of seq tokens from here on: planned, not compiled again, and plans are kept by length.
+// Parameters and the optimizer stay; all inputs must be given again.
+asp_status asp_trainer_resize(asp_trainer *t, int64_t seq);
+// Adds loss and gradients of the last step to a sum; at the last one gradients become those of the
+// mean, and *out_loss (NULL is allowed) the mean loss.  Needs the option accumulate = 2 or more,
+// which sets memory aside; how many there are is the caller's.
+asp_status asp_trainer_accumulate(asp_trainer *t, bool last, double *out_loss);
+// Labels of the present inputs that count in the losses.
+asp_status asp_trainer_targets(asp_trainer *t, int64_t *out_targets);
 
 // AdamW with decoupled weight decay (Loshchilov & Hutter 2019) on tensors of two or more
 // dimensions, after scaling gradients so that their global norm is at most clip (0: no clipping).

@@ -15,7 +15,8 @@ asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, cons
 typedef struct asp_seat {
     asp_team *team;
     asp_rank *rank;
-    double *squares; // of the gradients, by chunk of the slab; owned
+    double *squares;      // of the gradients, by chunk of the slab; owned
+    asp_targets *targets; // counts labels; owned, NULL until somebody opens it
 } asp_seat;
 // first_cpu: as asp_team_create has it.  After a failure there is nothing to close.
 asp_status asp_seat_open(asp_ctx *cx, const asp_plan *p, asp_comm *comm, int64_t threads,
@@ -36,9 +37,19 @@ struct asp_compiled {
     asp_train_options options; // settled; seq as planned
     asp_program program;       // a copy of the model's; owned
     asp_plan *plan;            // owned
-    asp_id_range *ids;         // by input of the plan
+    const asp_id_range *ids;   // by input of the plan
     const char *text, *json, *steps;
+    const char *targets; // text of the graph that counts them
 };
+// Which numbers each input of a plan of the program at this length may hold; on the arena.
+const asp_id_range *asp_compiled_id_ranges(const asp_compiled *c, const asp_plan *p, int64_t seq,
+                                           asp_arena *a);
+
+// ---- check_inputs.c ------------------------------------------------------------------------
+
+// What is given for an input, of its type: ids in range, segments in order.
+asp_status asp_train_check_input(asp_ctx *cx, const asp_plan_input *in, const asp_id_range *ids,
+                                 const void *data);
 
 // ---- settings.c ----------------------------------------------------------------------------
 

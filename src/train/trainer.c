@@ -19,13 +19,19 @@ typedef struct member {
     asp_trainer *t;
     asp_comm *comm;
     asp_seat seat;
+    asp_accumulated sum;
 } member;
 
 typedef asp_status command_fn(member *m, asp_ctx *cx);
 
 struct asp_trainer {
-    const asp_compiled *c; // borrowed
-    asp_ctx *cx;           // the user's, borrowed
+    const asp_compiled *c;   // borrowed
+    asp_ctx *cx;             // the user's, borrowed
+    const asp_plan *plan;    // of the compiled program, or one of plans
+    const asp_id_range *ids; // by input
+    int64_t seq;
+    asp_plans *plans; // of other lengths; owned, NULL until one is asked for
+    asp_arena arena;  // of their ids
     int ranks;
     member *members; // owned, by rank
     bool *given;     // owned, by input
@@ -45,8 +51,9 @@ struct asp_trainer {
 
     // What commands take and leave.
     uint64_t seed;
-    double lr, loss, norm;
-    int64_t exchanged;
+    double lr, loss, norm; // norm: also the mean loss of micro-batches
+    int64_t exchanged, targets;
+    bool last;
 };
 
 // ---- commands ----------------------------------------------------------------------------------
@@ -55,7 +62,7 @@ static bool speaks(const member *m) { return asp_comm_rank(m->comm) == 0; }
 
 static void clear_states(member *m)
 {
-    const asp_plan *p = m->t->c->plan;
+    const asp_plan *p = m->t->plan;
     size_t bytes = (size_t)(asp_plan_slab_count(p) * asp_dtypes[asp_plan_dtype(p)].bytes);
     memset(asp_rank_slab(m->seat.rank, ASP_SLAB_M), 0, bytes);
     memset(asp_rank_slab(m->seat.rank, ASP_SLAB_V), 0, bytes);
@@ -64,14 +71,21 @@ static void clear_states(member *m)
 static asp_status do_fill(member *m, asp_ctx *cx)
 {
     (void)cx;
-    asp_train_initialise(m->seat.rank, m->t->c->plan, m->seat.team, m->t->seed);
+    asp_train_initialise(m->seat.rank, m->t->plan, m->seat.team, m->t->seed);
     clear_states(m);
+    m->sum = (asp_accumulated){0};
     return ASP_OK;
 }
 
 static asp_status do_load_weights(member *m, asp_ctx *cx)
 {
-    return asp_train_load_weights(cx, m->seat.rank, m->t->c->plan, m->t->c->program.weights);
+    return asp_train_load_weights(cx, m->seat.rank, m->t->plan, m->t->c->program.weights);
+}
+
+static asp_status do_replan(member *m, asp_ctx *cx)
+{
+    (void)cx;
+    return asp_rank_replan(m->seat.rank, m->t->plan);
 }
 
 static asp_status do_step(member *m, asp_ctx *cx)
@@ -84,12 +98,37 @@ static asp_status do_step(member *m, asp_ctx *cx)
     return ASP_OK;
 }
 
+static asp_status count_targets(member *m, asp_ctx *cx, int64_t *out_targets)
+{
+    if (!m->seat.targets) ASP_TRY(asp_targets_open(cx, m->t->c->targets, &m->seat.targets));
+    return asp_targets_count(m->seat.targets, cx, m->t->plan, m->seat.rank, out_targets);
+}
+
+static asp_status do_count(member *m, asp_ctx *cx)
+{
+    return speaks(m) ? count_targets(m, cx, &m->t->targets) : ASP_OK;
+}
+
+static asp_status do_accumulate(member *m, asp_ctx *cx)
+{
+    asp_trainer *t = m->t;
+    int64_t n;
+    ASP_TRY(count_targets(m, cx, &n));
+    const bool by_tokens = strcmp(t->c->options.weigh, "tokens") == 0;
+    asp_accumulate(&m->sum, m->seat.rank, t->plan, m->seat.team, t->loss, n, by_tokens);
+    if (!t->last) return ASP_OK;
+    const double loss = asp_accumulate_end(&m->sum, m->seat.rank, t->plan, m->seat.team);
+    if (speaks(m)) t->norm = loss;
+    m->sum = (asp_accumulated){0};
+    return ASP_OK;
+}
+
 static asp_status do_update(member *m, asp_ctx *cx)
 {
     (void)cx;
     asp_trainer *t = m->t;
     asp_adamw a = asp_train_adamw(&t->c->options, t->lr);
-    const double norm = asp_adamw_step(&a, &m->seat, t->c->plan, t->updates);
+    const double norm = asp_adamw_step(&a, &m->seat, t->plan, t->updates);
     if (speaks(m)) t->norm = norm;
     return ASP_OK;
 }
@@ -212,6 +251,9 @@ static void free_trainer(asp_trainer *t)
     pthread_cond_destroy(&t->wake);
     free(t->members);
     free(t->given);
+    asp_plans_destroy(t->plans);
+    asp_arena a = t->arena;
+    asp_arena_fini(&a);
     free(t);
 }
 
@@ -230,6 +272,10 @@ asp_status asp_trainer_create(const asp_compiled *c, asp_trainer **out_trainer)
     if (!t) return asp_fail(c->cx, ASP_ERR_NOMEM, "no memory for a trainer");
     t->c = c;
     t->cx = c->cx;
+    t->plan = c->plan;
+    t->ids = c->ids;
+    t->seq = c->options.seq;
+    asp_arena_init(&t->arena, t->cx);
     t->ranks = (int)c->options.ranks;
     asp_ctx_init(&t->thread_cx);
     pthread_mutex_init(&t->lock, NULL);
@@ -264,17 +310,87 @@ asp_status asp_trainer_fill(asp_trainer *t, uint64_t seed)
     return command(t, do_fill);
 }
 
+typedef struct resize_call {
+    asp_trainer *t;
+    int64_t seq;
+    const asp_plan *plan;
+    const asp_id_range *ids;
+} resize_call;
+
+static asp_status plan_length(asp_ctx *cx, void *arg)
+{
+    resize_call *call = arg;
+    asp_trainer *t = call->t;
+    const asp_compiled *c = t->c;
+    const asp_env env = {.at = {{"S", call->seq}, {"B", c->options.batch}}, .n = 2};
+    call->plan = c->plan;
+    call->ids = c->ids;
+    if (call->seq == c->options.seq) return ASP_OK;
+    ASP_TRY(asp_front_check_positions(cx, c->program.graph, &env));
+    const asp_compile_options o = asp_train_compile_options(&c->options, c->options.seq);
+    if (!t->plans) ASP_TRY(asp_plans_create(cx, c->program.graph, &o, &t->plans));
+    ASP_TRY(asp_plans_get(t->plans, cx, call->seq, &call->plan));
+    const int64_t bytes = asp_plan_get_report(call->plan)->rank_bytes;
+    if (c->options.memory > 0 && bytes > c->options.memory)
+        return asp_fail(cx, ASP_ERR_LIMIT,
+                        "sequences of %lld tokens take %lld bytes a rank, and memory is %lld",
+                        (long long)call->seq, (long long)bytes, (long long)c->options.memory);
+    call->ids = asp_compiled_id_ranges(c, call->plan, call->seq, &t->arena);
+    return ASP_OK;
+}
+
+asp_status asp_trainer_resize(asp_trainer *t, int64_t seq)
+{
+    ASP_TRY(check_alive(t));
+    if (seq < 1)
+        return asp_fail(t->cx, ASP_ERR_USAGE, "a sequence of %lld tokens is none", (long long)seq);
+    if (seq == t->seq) return ASP_OK;
+    resize_call call = {.t = t, .seq = seq};
+    ASP_TRY(asp_guard(t->cx, plan_length, &call));
+    t->plan = call.plan;
+    t->ids = call.ids;
+    t->seq = seq;
+    memset(t->given, 0, (size_t)asp_plan_n_inputs(t->plan) * sizeof *t->given);
+    return command(t, do_replan);
+}
+
 asp_status asp_trainer_step(asp_trainer *t, double *out_loss)
 {
     ASP_TRY(check_alive(t));
     if (!out_loss) return asp_fail(t->cx, ASP_ERR_USAGE, "there is no place for the loss: NULL");
-    for (int i = 0; i < asp_plan_n_inputs(t->c->plan); i++)
+    for (int i = 0; i < asp_plan_n_inputs(t->plan); i++)
         if (!t->given[i])
             return asp_fail(t->cx, ASP_ERR_USAGE, "input %s was not given; asp_trainer_input does",
-                            asp_plan_get_input(t->c->plan, i)->name);
+                            asp_plan_get_input(t->plan, i)->name);
     ASP_TRY(command(t, do_step));
     t->has_gradients = true;
     *out_loss = t->loss;
+    return ASP_OK;
+}
+
+asp_status asp_trainer_accumulate(asp_trainer *t, bool last, double *out_loss)
+{
+    ASP_TRY(check_alive(t));
+    if (t->c->options.accumulate < 2)
+        return asp_fail(t->cx, ASP_ERR_USAGE,
+                        "there is no place for a sum of gradients; compile with accumulate = 2");
+    if (!t->has_gradients)
+        return asp_fail(t->cx, ASP_ERR_USAGE,
+                        "there are no gradients to add; asp_trainer_step makes them");
+    t->last = last;
+    ASP_TRY(command(t, do_accumulate));
+    t->has_gradients = last;
+    if (last && out_loss) *out_loss = t->norm;
+    return ASP_OK;
+}
+
+asp_status asp_trainer_targets(asp_trainer *t, int64_t *out_targets)
+{
+    ASP_TRY(check_alive(t));
+    if (!out_targets)
+        return asp_fail(t->cx, ASP_ERR_USAGE, "there is no place for the count: NULL");
+    ASP_TRY(command(t, do_count));
+    *out_targets = t->targets;
     return ASP_OK;
 }
 
@@ -307,25 +423,10 @@ static asp_status check_bytes(asp_ctx *cx, const char *name, const void *data, s
                     bytes);
 }
 
-// Kernels select rows by these numbers unchecked.
-static asp_status check_ids(asp_ctx *cx, const char *name, const asp_id_range *r, const int64_t *id,
-                            int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        if ((id[i] >= 0 && id[i] < r->below) || (r->has_ignored && id[i] == r->ignored)) continue;
-        char besides[48] = "";
-        if (r->has_ignored)
-            snprintf(besides, sizeof besides, ", or %lld to ignore it", (long long)r->ignored);
-        return asp_fail(cx, ASP_ERR_INPUT, "%s: element %lld is %lld; 0 to %lld are possible%s",
-                        name, (long long)i, (long long)id[i], (long long)r->below - 1, besides);
-    }
-    return ASP_OK;
-}
-
 asp_status asp_trainer_input(asp_trainer *t, const char *name, const void *data, size_t bytes)
 {
     ASP_TRY(check_alive(t));
-    const asp_plan *p = t->c->plan;
+    const asp_plan *p = t->plan;
     int i = 0;
     while (name && i < asp_plan_n_inputs(p) && strcmp(asp_plan_get_input(p, i)->name, name) != 0)
         i++;
@@ -334,9 +435,7 @@ asp_status asp_trainer_input(asp_trainer *t, const char *name, const void *data,
                         name ? name : "NULL");
     const asp_plan_input *in = asp_plan_get_input(p, i);
     ASP_TRY(check_bytes(t->cx, name, data, bytes, in->bytes));
-    const asp_id_range *ids = &t->c->ids[i];
-    if (in->dtype == ASP_I64 && ids->below < INT64_MAX)
-        ASP_TRY(check_ids(t->cx, name, ids, data, in->bytes / asp_dtypes[ASP_I64].bytes));
+    ASP_TRY(asp_train_check_input(t->cx, in, &t->ids[i], data));
     for (int r = 0; r < t->ranks; r++)
         memcpy(asp_rank_input(t->members[r].seat.rank, i), data, bytes);
     t->given[i] = true;
@@ -348,7 +447,7 @@ static asp_status find_param(asp_trainer *t, asp_slab slab, const char *name, co
                              size_t bytes, int64_t *out_offset)
 {
     ASP_TRY(check_alive(t));
-    const asp_plan *p = t->c->plan;
+    const asp_plan *p = t->plan;
     int64_t size = asp_dtypes[asp_plan_dtype(p)].bytes;
     if ((int)slab < ASP_SLAB_PARAM || (int)slab > ASP_SLAB_V)
         return asp_fail(t->cx, ASP_ERR_USAGE, "there is no slab %d", (int)slab);
@@ -401,7 +500,7 @@ static asp_status save(asp_ctx *cx, void *arg)
     asp_train_options o = c->options;
     o.out = f->folder;
     ASP_TRY(asp_checkpoint_folder(cx, f->folder));
-    return asp_checkpoint_write(cx, f->t->members[0].seat.rank, c->plan, &c->program, &o,
+    return asp_checkpoint_write(cx, f->t->members[0].seat.rank, f->t->plan, &c->program, &o,
                                 f->t->updates, 0);
 }
 
@@ -423,7 +522,7 @@ static asp_status find_and_load(asp_arena *a, asp_trainer *t, const char *folder
     uint64_t data = strtoull(found.data_hash, NULL, 16);
     ASP_TRY(asp_checkpoint_match(a, &found, &o, &t->c->program, data));
     for (int r = 0; r < t->ranks; r++)
-        ASP_TRY(asp_checkpoint_load(a->cx, &found, t->members[r].seat.rank, t->c->plan));
+        ASP_TRY(asp_checkpoint_load(a->cx, &found, t->members[r].seat.rank, t->plan));
     t->updates = found.step;
     t->has_gradients = false;
     return ASP_OK;
