@@ -110,7 +110,8 @@ if(CMOCKA AND BUILD_TESTING)
   foreach(source ${case_tests})
     get_filename_component(short ${source} NAME_WE)
     add_executable(case_${short} ${source} tests/cases/support/cases.c tests/cases/support/decoder.c
-                   tests/property/support/text_run.c)
+                   tests/property/support/text_run.c tests/property/support/random_program.c
+                   tests/property/support/random_attention.c)
     target_compile_options(case_${short} PRIVATE -Wno-missing-prototypes)
     target_include_directories(case_${short} PRIVATE tests)
     target_link_libraries(case_${short} PRIVATE ${below} ${CMOCKA} asp_flags)

@@ -4,6 +4,7 @@
 #include "cases/support/cases.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define V 3
 #define MOST 18
@@ -129,11 +130,63 @@ static void sp_case_12(void **state)
           &first, 34 / 7.0);
 }
 
+// Counts beyond what narrow numbers hold: sum over mean of a loss in f32 is the count.  (Logits are
+// f32 at least: there is no bf16 or f16 arithmetic whose counts could be narrower; the counts are
+// i64.)
+static void sp_case_15(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {257, 45001, 100001, 70000};
+    static const char both[] =
+        "graph t {\n%ids : i64[B, S] = input {name = \"ids\", role = \"tokens\"}\n"
+        "%y : i64[B, S] = input {name = \"labels\", role = \"labels\"}\n"
+        "%w : f64[3, 3] = param {name = \"logits\"}\n%x : f64[B, S, 3] = embedding %ids, %w\n"
+        "%x32 : f32[B, S, 3] = cast %x {to = f32}\n"
+        "%l32 : f32[] = cross_entropy %x32, %y {reduction = \"REDUCTION\"}\n"
+        "%loss : f64[] = cast %l32 {to = f64}\nreturn \"loss\" = %loss\n}\n";
+    for (size_t i = 0; i < ASP_COUNT_OF(counts); i++) {
+        const int64_t n = counts[i], seq = n + 1234;
+        double *labels = calloc((size_t)seq, sizeof *labels);
+        assert_non_null(labels);
+        for (int64_t s = 0; s < seq; s++) labels[s] = s < n ? (double)(s % 3) : -100;
+        for (int ranks = 1; ranks <= 4; ranks *= 2) {
+            double loss[2];
+            for (int r = 0; r < 2; r++) {
+                static const char *const reductions[] = {"mean", "sum"};
+                char text[1024];
+                const char *cut = strstr(both, "REDUCTION");
+                snprintf(text, sizeof text, "%.*s%s%s", (int)(cut - both), both, reductions[r],
+                         cut + strlen("REDUCTION"));
+                const text_value given[] = {{"labels", seq, labels}, {NULL, 0, NULL}};
+                text_case c = {.text = text,
+                               .ranks = ranks,
+                               .batch = 1,
+                               .seq = seq,
+                               .threads = 1,
+                               .sp = "auto",
+                               .ac = "none",
+                               .seed = 5,
+                               .vocab = 3,
+                               .given = given};
+                text_result got = text_run(&c);
+                if (got.status < 0) fail_msg("%s", got.message);
+                loss[r] = got.loss;
+                text_free(&got);
+            }
+            const double count = loss[1] / loss[0];
+            if (!(fabs(count - (double)n) <= 1e-6 * (double)n))
+                fail_msg("%lld labels on %d ranks count as %.9g", (long long)n, ranks, count);
+        }
+        free(labels);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sp_case_01), cmocka_unit_test(sp_case_02), cmocka_unit_test(sp_case_03),
-        cmocka_unit_test(sp_case_04), cmocka_unit_test(sp_case_06), cmocka_unit_test(sp_case_08),
-        cmocka_unit_test(sp_case_09), cmocka_unit_test(sp_case_10), cmocka_unit_test(sp_case_12)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sp_case_01), cmocka_unit_test(sp_case_02),
+                                       cmocka_unit_test(sp_case_03), cmocka_unit_test(sp_case_04),
+                                       cmocka_unit_test(sp_case_06), cmocka_unit_test(sp_case_08),
+                                       cmocka_unit_test(sp_case_09), cmocka_unit_test(sp_case_10),
+                                       cmocka_unit_test(sp_case_12), cmocka_unit_test(sp_case_15)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,6 +223,10 @@ class BadInput(Case):
         self.refused([*base, "--comm", "pigeon"], "--comm", "pigeon", "thread")
         self.refused([*base, "--steps", "x"], "--steps", "x", "whole number")
         self.refused([*base, "--ranks", "0"], "--ranks", "0")
+        self.refused([*base, "--ranks", "-1"], "--ranks", "-1")
+        self.refused([*base, "--ranks", "4", "--sp", "hybrid:0x4"], "hybrid:0x4", "hybrid:UxR")
+        self.refused([*base, "--accumulate", "0"], "--accumulate", "0")
+        self.refused([*base, "--weigh", "rows"], "--weigh", "rows", "tokens", "batches")
         self.refused([*base, "--seq"], "--seq", "needs a value")
         self.refused(["train", "--model", "config.json", "--data", "text.txt", "--seq", "max"], "--seq max", "--memory")
         self.refused(["verify", "--model", "config.json", "--data", "text.txt", "--seq", "max", "--memory", "1GiB"],

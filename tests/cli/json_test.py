@@ -9,7 +9,7 @@ BASE = ["--model", "config.json", "--data", "text.txt", "--seq", 128, "--batch",
 KEYS = {
     "plan": {"predicted_peak_bytes_rank": int, "predicted_process_bytes": int, "peak_at": str, "bytes_by_kind": dict,
              "collectives": list, "compile_ms": float, "max_seq": int},
-    "step": {"step": int, "loss": float, "grad_norm": float, "tokens": int, "seconds": float, "exchanged_bytes": int,
+    "step": {"step": int, "loss": float, "grad_norm": float, "tokens": int, "targets": int, "seconds": float, "exchanged_bytes": int,
              "process_bytes": int, "exchange_seconds": (int, float), "mfu": float},
     "verify": {"ranks": int, "loss_1": float, "loss_p": float, "loss_rel": (int, float), "worst_grad": str,
                "worst_grad_rel": (int, float), "params_equal": bool, "ok": bool},
@@ -46,6 +46,7 @@ class Json(Case):
                     self.assertEqual(s["exchanged_bytes"], planned, f"{ranks} ranks, --ac {ac}")
                     self.assertEqual(s["step"], i + 1)
                     self.assertEqual(s["tokens"], 2 * 128)
+                    self.assertEqual(s["targets"], 2 * 127) # the last token of a row predicts nothing
                 # fresh weights know nothing: the loss of a uniform guess over 256 bytes
                 self.assertAlmostEqual(steps[0]["loss"], math.log(256), delta=0.1)
                 self.assertLess(steps[2]["loss"], steps[0]["loss"])

@@ -103,6 +103,43 @@ class Mpi(Case):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 self.refused(p, f"autosp: rank {rank}: ", wrong[-1])
 
+    def together(self, *jobs):
+        """One process a job, all of one run."""
+        parts = []
+        for job in jobs:
+            parts += [":"] * bool(parts) + ["-n", "1", AUTOSP, *RUN, "--comm", "mpi", "--out", "out", *job]
+        return subprocess.run(["mpirun", "--oversubscribe", *parts], cwd=self.dir, env=environment(), timeout=100,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def test_sp_case_41(self):
+        """Numbers of ranks that mpirun did not start, or that make no sense: said once, by all, before any step."""
+        four = ["mpirun", "-n", "4", "--oversubscribe", AUTOSP, *RUN, "--comm", "mpi", "--out", "out"]
+        for ranks, words in (["3", ["3", "4"]], ["8", ["8", "4"]], ["0", ["--ranks 0"]], ["-1", ["--ranks"]]):
+            with self.subTest(ranks):
+                p = subprocess.run([*four, "--ranks", ranks], cwd=self.dir, env=environment(), timeout=100,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.assertFalse([line for line in p.stdout.splitlines() if line.startswith("step ")])
+                self.refused(p, *words)
+        for args, words in (["--sp", "hybrid:2x4"], ["hybrid:2x4", "8 ranks", "2"]), (["--zero", "3"], ["--zero"]):
+            with self.subTest(args):
+                self.refused(self.mpi(*args, "--out", "out"), *words)
+
+    def test_sp_case_42(self):
+        """Processes that see other tokens, or other lengths, than their peers end before anything is exchanged."""
+        with open(self.path("other.txt"), "wb") as f: # one byte of a window is another
+            f.write(read(self.path("text.txt")).replace(b"e", b"E", 1))
+        for odd, words in ((["--seed", "7"], "the inputs of the first step"),
+                           (["--seq", "255"], "the step program"),
+                           (["--data", "other.txt"], "the training data")):
+            with self.subTest(odd):
+                p = self.together(["--steps", "3"], ["--steps", "3", *odd])
+                said = [line for line in p.stderr.splitlines() if line.startswith("autosp: ")]
+                self.assertEqual(len(said), 1, p.stderr)
+                self.assertIn(f"do not agree on {words}", said[0])
+                self.assertNotEqual(p.returncode, 0)
+                self.assertFalse([line for line in p.stdout.splitlines() if line.startswith("step ")])
+                self.assertFalse(os.path.exists(self.path("out", "step-000003")))
+
     def test_killed_rank(self):
         with open(self.path("said"), "w") as said:
             p = subprocess.Popen([*MPIRUN, *RUN, "--comm", "mpi", "--steps", "1000000", "--checkpoint-every", "2",

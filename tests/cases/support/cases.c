@@ -37,7 +37,8 @@ static text_result step(const sp_case *c, int64_t ranks, const char *sp)
                    .ac = c->ac ? c->ac : "none",
                    .seed = c->seed,
                    .vocab = c->vocab ? c->vocab : 3,
-                   .given = given};
+                   .given = given,
+                   .update = true};
     text_result r = text_run(&t);
     free(text);
     return r;
@@ -95,6 +96,8 @@ void sp_equal(const text_result *one, const text_result *other, const char *what
     if (!(loss <= BOUND * fabs(one->loss) || loss <= 1e-300) || !(gradients <= BOUND))
         fail_msg("%s: loss %.17g, %.17g on one device; gradients differ by %.2e", what, other->loss,
                  one->loss, gradients);
+    const double updates = text_update_error(one, other);
+    if (!(updates <= BOUND)) fail_msg("%s: parameters after a step differ by %.2e", what, updates);
     if (!other->ranks_agree) fail_msg("%s: ranks differ", what);
 }
 

@@ -34,13 +34,14 @@ typedef struct sp_case {
     bool nan;             // the loss is NaN on every rank, gradients as wanted
 } sp_case;
 
-// Fails the test unless all is equal: loss and gradients to 1e-12, bits among ranks.
+// Fails the test unless all is equal: loss, gradients and parameters behind a step of SGD and of
+// AdamW to 1e-12, bits among ranks.
 void sp_check(const sp_case *c);
 // One step on `ranks` ranks; the caller frees it.  Fails the test when it does not run.
 text_result sp_run(const sp_case *c, int64_t ranks, const char *sp);
 // The gradient of this name.
 const text_gradient *sp_gradient(const text_result *r, const char *name);
-// Equal loss and gradients, to 1e-12; `what` for the message.
+// Equal loss, gradients and parameters behind a step, to 1e-12; `what` for the message.
 void sp_equal(const text_result *one, const text_result *other, const char *what);
 
 // Ranks and strategies: call(c, ranks, sp) for each that applies, one device left out.

@@ -2,6 +2,7 @@
 #include "property/support/text_run.h"
 
 #include "base/philox.h"
+#include "train/train_int.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -50,6 +51,8 @@ static void fill_params(const job *j, double *slab)
             double x = v ? v->at[i] : (one ? 1 : 0) + 0.5 * uniform(j->c->seed, a->name, i);
             slab[a->offset + i] = x * (1 + j->c->nudge * uniform(j->c->seed + 1, a->name, i));
         }
+        if (j->c->moved && strcmp(j->c->moved, a->name) == 0)
+            slab[a->offset + j->c->moved_at] += j->c->moved_by;
     }
 }
 
@@ -97,6 +100,32 @@ static uint64_t bits_of(const job *j, const double *slab, double loss)
     return bits;
 }
 
+// Plain steps of 0.1, and AdamW's.  Its eps is large, so that noise beside a gradient of 0 does not
+// become a step.
+static asp_status update(job *j, asp_comm *comm, asp_ctx *cx, asp_team *team, asp_rank *r)
+{
+    const asp_adamw a = {0.1, 0.9, 0.95, 1e-2, 0.1, 0};
+    double *w = asp_rank_slab(r, ASP_SLAB_PARAM);
+    const double *g = asp_rank_slab(r, ASP_SLAB_GRAD);
+    const bool keeps = asp_comm_rank(comm) == 0;
+    for (int p = 0; keeps && p < j->result->n; p++) {
+        const asp_plan_param *x = asp_plan_get_param(j->plan, p);
+        double *to = j->result->grad[p].sgd;
+        for (int64_t i = 0; i < x->count; i++) to[i] = w[x->offset + i] - 0.1 * g[x->offset + i];
+    }
+    double *squares = calloc((size_t)asp_adamw_chunks(j->plan) + 1, sizeof *squares);
+    if (!squares) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for the gradient norm");
+    const asp_seat seat = {.team = team, .rank = r, .squares = squares};
+    const double norm = asp_adamw_step(&a, &seat, j->plan, 0);
+    free(squares);
+    j->bits[asp_comm_rank(comm)] += bits_of(j, w, norm);
+    for (int p = 0; keeps && p < j->result->n; p++) {
+        const asp_plan_param *x = asp_plan_get_param(j->plan, p);
+        memcpy(j->result->grad[p].adamw, w + x->offset, (size_t)x->count * sizeof *w);
+    }
+    return ASP_OK;
+}
+
 static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
 {
     job *j = arg;
@@ -117,6 +146,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
             for (int64_t i = 0; i < a->count; i++) g->at[i] = slab[a->offset + i];
         }
     }
+    if (s == ASP_OK && j->c->update) s = update(j, comm, cx, team, r);
     asp_rank_destroy(r);
     asp_team_destroy(team);
     return s;
@@ -133,6 +163,7 @@ static asp_status compile(asp_ctx *cx, void *arg)
                              .threads = c->threads,
                              .sp = c->sp,
                              .ac = c->ac,
+                             .optimizer = c->update,
                              .backend = ASP_COMM_thread};
     ASP_TRY(asp_graph_parse(cx, "program", c->text, strlen(c->text), &g));
     asp_status s = asp_compile(cx, g, &o, NULL, &j->plan);
@@ -155,6 +186,8 @@ text_result text_run(const text_case *c)
             snprintf(r.grad[p].name, sizeof r.grad[p].name, "%s", a->name);
             r.grad[p].count = a->count;
             r.grad[p].at = calloc((size_t)a->count, sizeof(double));
+            r.grad[p].sgd = c->update ? calloc((size_t)a->count, sizeof(double)) : NULL;
+            r.grad[p].adamw = c->update ? calloc((size_t)a->count, sizeof(double)) : NULL;
         }
         r.status = asp_ranks_run(&cx, ASP_COMM_thread, (int)c->ranks, rank_main, &j);
         asp_plan_destroy(j.plan);
@@ -168,7 +201,11 @@ text_result text_run(const text_case *c)
 
 void text_free(text_result *r)
 {
-    for (int p = 0; p < r->n; p++) free(r->grad[p].at);
+    for (int p = 0; p < r->n; p++) {
+        free(r->grad[p].at);
+        free(r->grad[p].sgd);
+        free(r->grad[p].adamw);
+    }
 }
 
 static double norm(const double *a, const double *b, int64_t n)
@@ -178,18 +215,34 @@ static double norm(const double *a, const double *b, int64_t n)
     return sqrt(sum);
 }
 
-double text_gradient_error(const text_result *a, const text_result *b)
+typedef const double *numbers_fn(const text_gradient *g);
+static const double *gradient_of(const text_gradient *g) { return g->at; }
+static const double *sgd_of(const text_gradient *g) { return g->sgd; }
+static const double *adamw_of(const text_gradient *g) { return g->adamw; }
+
+static double error_of(const text_result *a, const text_result *b, numbers_fn *of)
 {
     double all = 0, worst = 0;
-    for (int p = 0; p < a->n; p++) all += pow(norm(a->grad[p].at, NULL, a->grad[p].count), 2);
+    for (int p = 0; p < a->n; p++) all += pow(norm(of(&a->grad[p]), NULL, a->grad[p].count), 2);
     all = sqrt(all);
     for (int p = 0; p < a->n; p++)
         for (int q = 0; q < b->n; q++) {
             if (strcmp(a->grad[p].name, b->grad[q].name) != 0) continue;
-            double d = norm(a->grad[p].at, b->grad[q].at, a->grad[p].count);
-            double scale = fmax(norm(a->grad[p].at, NULL, a->grad[p].count), 0.01 * all);
+            double d = norm(of(&a->grad[p]), of(&b->grad[q]), a->grad[p].count);
+            double scale = fmax(norm(of(&a->grad[p]), NULL, a->grad[p].count), 0.01 * all);
             if (!isfinite(d) || !isfinite(scale)) return (double)NAN;
             if (scale > 0) worst = fmax(worst, d / scale);
         }
     return worst;
+}
+
+double text_gradient_error(const text_result *a, const text_result *b)
+{
+    return error_of(a, b, gradient_of);
+}
+
+double text_update_error(const text_result *a, const text_result *b)
+{
+    const double sgd = error_of(a, b, sgd_of), adamw = error_of(a, b, adamw_of);
+    return sgd >= adamw || isnan(sgd) ? sgd : adamw;
 }

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "run/compile.h"
+#include "train/train.h"
 
 // Numbers for a parameter or an input of this name; a list of them ends with no name.
 typedef struct text_value {
@@ -23,19 +23,24 @@ typedef struct text_case {
     double nudge;            // parameters are multiplied by numbers within this of 1; 0: none
     int64_t empty_from;      // labels from this token on are all ignored; 0: none
     const text_value *given; // instead of what is filled in; NULL: none
+    bool update;             // and a step of each optimizer
+    const char *moved;       // this parameter's element moved_at has moved_by added; NULL: none
+    int64_t moved_at;
+    double moved_by;
 } text_case;
 
 typedef struct text_gradient {
     char name[64];
     int64_t count;
-    double *at; // owned
+    double *at;          // owned
+    double *sgd, *adamw; // the parameter behind a step of each; owned, NULL without update
 } text_gradient;
 
 typedef struct text_result {
     asp_status status; // of compiling or running; the message is in `message`
     char message[512];
     double loss;
-    bool ranks_agree; // loss and every gradient bit for bit
+    bool ranks_agree; // loss, every gradient and updated parameter bit for bit
     int n;
     text_gradient grad[64];
     asp_plan_report report;
@@ -45,3 +50,5 @@ text_result text_run(const text_case *c);
 void text_free(text_result *r);
 // max over parameters of |a - b| / max(|a|, 0.01 |all of a|); NaN where either is not finite.
 double text_gradient_error(const text_result *a, const text_result *b);
+// The same of the parameters behind a step of either optimizer.
+double text_update_error(const text_result *a, const text_result *b);

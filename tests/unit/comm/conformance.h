@@ -205,8 +205,8 @@ static inline asp_status check_ragged(asp_ctx *cx, asp_comm *comm, asp_team *tea
     return ASP_OK;
 }
 
-// Case 16: 4 heads, 8 positions, value 1000 batch + 100 head + position, 2 ranks.
-static inline asp_status check_case_16(asp_ctx *cx, asp_comm *comm)
+// sp_case_16: 4 heads, 8 positions, value 1000 batch + 100 head + position, 2 ranks.
+static inline asp_status sp_case_16_map(asp_ctx *cx, asp_comm *comm)
 {
     if (asp_comm_ranks(comm) != 2) return ASP_OK;
     static const double want[2][2][16] = {
@@ -473,7 +473,7 @@ static inline asp_status conformance(void *arg, asp_comm *comm, asp_ctx *cx)
     if (s >= 0) s = check_rotations(cx, comm, team);
     asp_team_destroy(team);
     ASP_TRY(s);
-    ASP_TRY(check_case_16(cx, comm));
+    ASP_TRY(sp_case_16_map(cx, comm));
     for (int in_place = 0; in_place < 2; in_place++) {
         ASP_TRY(check_gather(cx, comm, 1, in_place));
         ASP_TRY(check_gather(cx, comm, 300001, in_place));

@@ -21,6 +21,23 @@ static void conforms(void **state)
     }
 }
 
+static asp_status map_main(void *arg, asp_comm *comm, asp_ctx *cx)
+{
+    (void)arg;
+    return sp_case_16_map(cx, comm);
+}
+
+// (The processes of mpi_test do the same among all else.)
+static void sp_case_16(void **state)
+{
+    (void)state;
+    asp_ctx cx;
+    asp_ctx_init(&cx);
+    asp_status s = asp_ranks_run(&cx, ASP_COMM_thread, 2, map_main, NULL);
+    assert_string_equal(cx.message, "");
+    assert_int_equal(s, ASP_OK);
+}
+
 static void bytes_by_hand(void **state)
 {
     (void)state;
@@ -171,9 +188,9 @@ static void backends_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conforms),         cmocka_unit_test(bytes_by_hand),
-        cmocka_unit_test(one_rank_fails),   cmocka_unit_test(a_rank_alone),
-        cmocka_unit_test(backends_by_name),
+        cmocka_unit_test(conforms),      cmocka_unit_test(sp_case_16),
+        cmocka_unit_test(bytes_by_hand), cmocka_unit_test(one_rank_fails),
+        cmocka_unit_test(a_rank_alone),  cmocka_unit_test(backends_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
