@@ -6,12 +6,33 @@
 typedef asp_status job_fn(asp_ctx *cx, const asp_options *all, const asp_train_options *o,
                           const asp_report *report);
 
+// What only formulas know is not left unread by a run.
+static asp_status check_device_options(asp_ctx *cx, const asp_options *o)
+{
+    const struct {
+        const char *name;
+        bool chosen;
+    } of_device[] = {{"nodes", o->nodes != 1},
+                     {"gpus", o->gpus != 8},
+                     {"zero", strcmp(o->zero, "auto") != 0},
+                     {"optimizer-offload", o->optimizer_offload},
+                     {"checkpoint-offload", o->checkpoint_offload}};
+    for (size_t i = 0; i < ASP_COUNT_OF(of_device); i++)
+        if (of_device[i].chosen)
+            return asp_fail(cx, ASP_ERR_USAGE,
+                            "--%s is of `autosp plan --device`, which answers for machines one "
+                            "does not have; nothing here runs that way",
+                            of_device[i].name);
+    return ASP_OK;
+}
+
 static asp_status open_job(asp_ctx *cx, const asp_options *o, bool resumes,
                            asp_train_options *out_options, asp_report *out_report)
 {
     if (!o->train.model && !(resumes && o->train.resume))
         return asp_fail(cx, ASP_ERR_USAGE,
                         "no model; give --model config.json, a folder, or graph text *.ir");
+    ASP_TRY(check_device_options(cx, o));
     ASP_TRY(asp_options_train(cx, o, out_options));
     return asp_report_open(cx, o, out_report);
 }
