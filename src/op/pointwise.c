@@ -198,10 +198,18 @@ void asp_abs_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *
     out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], ASP_B1(b, sign, NULL, asp_in(b, n, 0)));
 }
 
+// A derivative that is 0 is said to be: one that is missing is refused.
+static asp_val no_change(asp_builder *b, asp_node n)
+{
+    const asp_type type = *asp_val_type(b->g, asp_in(b, n, 0));
+    return asp_build_constant(b, 0, &type);
+}
+
 // Constant but for its steps.
 void asp_sign_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
-    (void)b, (void)n, (void)cotangent, (void)out_in;
+    (void)cotangent;
+    out_in[0] = no_change(b, n);
 }
 
 void asp_sqrt_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
@@ -209,12 +217,15 @@ void asp_sqrt_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val 
     out_in[0] = ASP_B2(b, div, NULL, asp_build_scaled(b, cotangent[0], 0.5), asp_out(b, n, 0));
 }
 
-// x^0 is 1 everywhere: no derivative.
+// x^0 is 1 everywhere.
 void asp_pow_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     const double value = ASP_ATTR(b, n, scalar)->value;
     asp_val x = asp_in(b, n, 0);
-    if (value == 0.0) return;
+    if (value == 0.0) {
+        out_in[0] = no_change(b, n);
+        return;
+    }
     asp_scalar_attr less = {.value = value - 1.0};
     asp_val power = value == 2.0 ? x : ASP_B1(b, pow, &less, x);
     out_in[0] = ASP_B2(b, mul, NULL, cotangent[0], asp_build_scaled(b, power, value));

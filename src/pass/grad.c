@@ -39,6 +39,20 @@ static void accumulate(grad_state *s, asp_val v, asp_val d)
     *sum = sum->i ? ASP_B2(&s->b, add, NULL, *sum, d) : d;
 }
 
+// A derivative that is missing is not a derivative of 0.
+static asp_status check_whole(const grad_state *s, asp_node n, const asp_val *in)
+{
+    const asp_node_info *info = asp_node_at(s->g, n);
+    if (!s->cotangent[info->first.i].i) return ASP_OK; // of a lesser result, not all count
+    for (uint32_t i = 0; i < info->n_in; i++)
+        if (s->needs[info->in[i].i] && !in[i].i)
+            return asp_fail(s->g->cx, ASP_ERR_UNSUPPORTED,
+                            "%s has no derivative by its operand %u, which depends on a parameter; "
+                            "keep that operand constant, or write the op in others that have one",
+                            asp_node_str(s->g, n), i);
+    return ASP_OK;
+}
+
 static asp_status step_back(grad_state *s, asp_node n)
 {
     const asp_node_info info = *asp_node_at(s->g, n);
@@ -56,6 +70,7 @@ static asp_status step_back(grad_state *s, asp_node n)
     s->b.loc = info.loc;
     vjp(&s->b, n, &s->cotangent[info.first.i], in);
     ASP_TRY(s->b.status);
+    ASP_TRY(check_whole(s, n, in));
     for (uint32_t i = 0; i < info.n_in; i++)
         if (in[i].i && s->needs[info.in[i].i]) accumulate(s, info.in[i], in[i]);
     return s->b.status;

@@ -39,6 +39,13 @@ static const refusal refusals[] = {
      ASP_ERR_SHAPE,
      true,
      {"sdpa", "layers.3.attn", "3", "dimension 1 must be 4 or 1"}},
+    {"slopes that are trained",
+     HEADS "%slopes : f64[4] = param {name = \"slopes\"}\n"
+           "%o, %l : f64[B, 4, S, 2], f64[B, 4, S] = sdpa %q, %q, %q, %slopes {alibi = "
+           "\"relative\"} @ \"layers.3.attn\"\n" END("o", "[0, 1, 2, 3]"),
+     ASP_ERR_UNSUPPORTED,
+     true,
+     {"sdpa", "layers.3.attn", "no derivative by its operand 3"}},
     {"a size that nobody bound",
      TOKENS "%m : f64[T, 8] = input {name = \"m\"}\n%s : f64[8] = sum %m {dims = [0]}\n"
             "%y : f64[B, S, 8] = mul %x, %s\n" END("y", "[0, 1, 2]"),
