@@ -111,3 +111,26 @@ void *asp_attr_move(asp_graph *to, const asp_graph *from, asp_op op, const void 
     }
     return copy;
 }
+
+asp_status asp_node_sizes(asp_arena *a, const asp_graph *g, asp_node n, const asp_env *env,
+                          const int64_t **out_sizes)
+{
+    const asp_node_info *info = asp_node_at(g, n);
+    ASP_VEC(int64_t) values = {0};
+    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
+        const void *x = (const char *)info->attr + f->offset;
+        const asp_sizes *list = x;
+        asp_sizes one = {.n = 1};
+        if (f->kind == ASP_KIND_size)
+            one.at[0] = *(const asp_size *)x, list = &one;
+        else if (f->kind != ASP_KIND_sizes)
+            continue;
+        for (uint32_t i = 0; i < list->n; i++) {
+            int64_t value;
+            ASP_TRY(asp_size_eval(g, list->at[i], env, &value));
+            ASP_PUSH(a, &values, value);
+        }
+    }
+    *out_sizes = values.at;
+    return ASP_OK;
+}

@@ -258,6 +258,9 @@ static inline asp_node_info *asp_val_node(const asp_graph *g, asp_val v)
 {
     return asp_node_at(g, asp_val_at(g, v)->node);
 }
+// The values of a node's attributes that are sizes, in the order of their fields; on the arena.
+asp_status asp_node_sizes(asp_arena *a, const asp_graph *g, asp_node n, const asp_env *env,
+                          const int64_t **out_sizes);
 static inline asp_val asp_node_result(const asp_graph *g, asp_node n, uint32_t i)
 {
     ASP_ASSERT(i < asp_node_at(g, n)->n_out);

@@ -2,7 +2,6 @@
 // the arena is.  Neighbours: interpret.h (contract).  SPDX-License-Identifier: Apache-2.0
 #include "pass/interpret.h"
 
-#define MAX_SIZES 32
 #define MAX_BYTES ((int64_t)64 << 20) // of one value
 
 typedef struct interpreter {
@@ -41,37 +40,16 @@ static void work(void *arg, asp_worker *w)
     j->fn(j->call, w);
 }
 
-// The values of attributes that are sizes, in the order of their fields (kern.h).
-static asp_status sizes_of(interpreter *p, const asp_node_info *info, int64_t *out)
-{
-    int n = 0;
-    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
-        const void *x = (const char *)info->attr + f->offset;
-        asp_sizes list = {.n = 1};
-        if (f->kind == ASP_KIND_size)
-            list.at[0] = *(const asp_size *)x;
-        else if (f->kind == ASP_KIND_sizes)
-            list = *(const asp_sizes *)x;
-        else
-            continue;
-        for (uint32_t i = 0; i < list.n; i++) {
-            ASP_CHECK(n < MAX_SIZES);
-            ASP_TRY(asp_size_eval(p->g, list.at[i], p->env, &out[n++]));
-        }
-    }
-    return ASP_OK;
-}
-
 static asp_status run_kernel(interpreter *p, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
     const asp_kern_row *row = asp_kern_ref(info->op);
-    int64_t sizes[MAX_SIZES];
+    const int64_t *sizes;
     atomic_int bad_index = 0;
     if (!row || asp_ops[info->op].cost == ASP_COST_GEMM)
         return asp_fail(p->g->cx, ASP_ERR_UNSUPPORTED, "%s is not interpreted",
                         asp_node_str(p->g, n));
-    ASP_TRY(sizes_of(p, info, sizes));
+    ASP_TRY(asp_node_sizes(p->arena, p->g, n, p->env, &sizes));
     asp_kcall call = {.attr = info->attr,
                       .sizes = sizes,
                       .n_in = (int)info->n_in,

@@ -34,28 +34,6 @@ asp_status asp_price_bytes(const asp_pass *px, asp_graph *g, asp_val v, int64_t 
     return ASP_OK;
 }
 
-static asp_status sizes_of(const asp_pass *px, asp_arena *a, asp_graph *g,
-                           const asp_node_info *info, const int64_t **out_sizes)
-{
-    ASP_VEC(int64_t) values = {0};
-    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
-        const void *x = (const char *)info->attr + f->offset;
-        const asp_sizes *list = x;
-        asp_sizes one = {.n = 1};
-        if (f->kind == ASP_KIND_size)
-            one.at[0] = *(const asp_size *)x, list = &one;
-        else if (f->kind != ASP_KIND_sizes)
-            continue;
-        for (uint32_t i = 0; i < list->n; i++) {
-            int64_t value;
-            ASP_TRY(asp_size_eval(g, list->at[i], &px->options->env, &value));
-            ASP_PUSH(a, &values, value);
-        }
-    }
-    *out_sizes = values.at;
-    return ASP_OK;
-}
-
 asp_status asp_price_seconds(const asp_pass *px, asp_arena *scratch, asp_graph *g,
                              const asp_device *d, asp_node n, double *out_seconds)
 {
@@ -65,7 +43,7 @@ asp_status asp_price_seconds(const asp_pass *px, asp_arena *scratch, asp_graph *
                         .n_in = (int)info->n_in,
                         .n_out = (int)info->n_out,
                         .ranks = (int)px->options->ranks};
-    ASP_TRY(sizes_of(px, scratch, g, info, &call->sizes));
+    ASP_TRY(asp_node_sizes(scratch, g, n, &px->options->env, &call->sizes));
     for (uint32_t i = 0; i < info->n_in; i++) ASP_TRY(tensor_of(px, g, info->in[i], &call->in[i]));
     for (uint32_t i = 0; i < info->n_out; i++)
         ASP_TRY(tensor_of(px, g, asp_node_result(g, n, i), &call->out[i]));

@@ -68,28 +68,6 @@ void asp_planner_add_place(asp_planner *p, asp_step *s, asp_val v)
     asp_planner_add_storage(p, s, p->storage_of[v.i], asp_planner_offset(p, v));
 }
 
-// The values of attributes that are sizes, in the order of their fields.
-static asp_status sizes_of(asp_planner *p, const asp_node_info *info, const int64_t **out_sizes)
-{
-    ASP_VEC(int64_t) values = {0};
-    for (const asp_field *f = asp_ops[info->op].fields(); f->name; f++) {
-        const void *x = (const char *)info->attr + f->offset;
-        const asp_sizes *list = x;
-        asp_sizes one = {.n = 1};
-        if (f->kind == ASP_KIND_size)
-            one.at[0] = *(const asp_size *)x, list = &one;
-        else if (f->kind != ASP_KIND_sizes)
-            continue;
-        for (uint32_t i = 0; i < list->n; i++) {
-            int64_t value;
-            ASP_TRY(asp_size_eval(p->g, list->at[i], &p->plan->options.env, &value));
-            ASP_PUSH(&p->plan->arena, &values, value);
-        }
-    }
-    *out_sizes = values.at;
-    return ASP_OK;
-}
-
 static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
@@ -102,7 +80,7 @@ static asp_status call_of(asp_planner *p, asp_node n, asp_kcall **out_call)
         const char **s = (const char **)((uintptr_t)call->attr + f->offset);
         *s = asp_copy_str(&p->plan->arena, *s);
     }
-    ASP_TRY(sizes_of(p, info, &call->sizes));
+    ASP_TRY(asp_node_sizes(&p->plan->arena, p->g, n, &p->plan->options.env, &call->sizes));
     for (uint32_t i = 0; i < info->n_in; i++)
         ASP_TRY(asp_planner_tensor(p, info->in[i], &call->in[i]));
     for (uint32_t i = 0; i < info->n_out; i++)
