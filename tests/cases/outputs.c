@@ -54,11 +54,12 @@ static asp_status run_rank(inference *j, asp_rank *r, asp_comm *comm, asp_team *
     ASP_TRY(asp_rank_step(r, &loss));
     assert_int_equal(asp_plan_n_outputs(p), 1);
     const double *at = asp_rank_output(r, 0);
-    j->count = o->bytes / (int64_t)sizeof *at;
-    assert_true(j->count <= ROOM);
-    for (int64_t k = 0; k < j->count; k++) sum += at[k] * (double)(k + 1);
+    const int64_t count = o->bytes / (int64_t)sizeof *at;
+    assert_true(count <= ROOM);
+    for (int64_t k = 0; k < count; k++) sum += at[k] * (double)(k + 1);
     ASP_TRY(asp_comm_all_gather(comm, team, &sum, sizeof sum, all));
     if (asp_comm_rank(comm) != 0) return ASP_OK;
+    j->count = count; // one rank's to write
     memcpy(j->at, at, (size_t)o->bytes);
     j->agree = true;
     for (int i = 1; i < asp_comm_ranks(comm); i++) j->agree &= all[i] == all[0];

@@ -1,10 +1,12 @@
 // Neighbours: cases.h (contract).  SPDX-License-Identifier: Apache-2.0
 #include "cases/support/cases.h"
+#include "unit/sparse.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define BOUND 1e-12
+#define MOST_RANKS (SPARSE(2) == 1 ? 8 : 4)
 
 const sp_strategy sp_strategies[] = {{"ulysses", 0},    {"ring", 0},       {"auto", 0},
                                      {"hybrid:2x2", 4}, {"hybrid:2x4", 8}, {NULL, 0}};
@@ -106,7 +108,7 @@ void sp_check(const sp_case *c)
     text_result one = sp_run(c, 1, "auto");
     by_hand(c, &one);
     for (const sp_strategy *s = sp_strategies; s->sp; s++) {
-        for (int64_t ranks = 2; ranks <= (c->max_ranks ? c->max_ranks : 8); ranks *= 2) {
+        for (int64_t ranks = 2; ranks <= (c->max_ranks ? c->max_ranks : MOST_RANKS); ranks *= 2) {
             char what[64];
             if (s->ranks && s->ranks != ranks) continue;
             if (is_refused(c, ranks, s->sp)) continue;

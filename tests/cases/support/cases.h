@@ -30,7 +30,7 @@ typedef struct sp_case {
     double loss;          // by hand; NaN: not worked out
     text_value want[12];  // gradients by hand
     const char *no_ring;  // a ring is refused with these words
-    int64_t max_ranks;    // 0: 8
+    int64_t max_ranks;    // 0: 8 (4 under sanitizers)
     bool nan;             // the loss is NaN on every rank, gradients as wanted
 } sp_case;
 

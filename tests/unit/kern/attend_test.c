@@ -4,6 +4,7 @@
 #include "kern/mask_tile.h"
 #include "kern/kern.h"
 #include "op/attention.h"
+#include "unit/sparse.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -179,7 +180,7 @@ static void agrees(problem *p, const char *what)
     problem_copy(&want, p, ASP_F64);
     run(&want, -1, 2);
     for (int isa = -1; isa <= (int)asp_isa_best(); isa++)
-        for (int threads = 1; threads <= 3; threads += 2) {
+        for (int threads = SPARSE(3); threads <= 3; threads += 2) {
             problem_copy(&have, p, ASP_F32);
             run(&have, isa, threads);
             for (int t = OUT; t < MORE; t++) {
@@ -480,7 +481,7 @@ static void tiles_against_brute_force(void **s)
                                         "q/7 == k/5 | T0[k]/2 <= T1[q]/3",
                                         "T0[q] == 1 & T1[k] == 2"};
     int decided = 0;
-    for (int trial = 0; trial < 800; trial++) {
+    for (int trial = 0; trial < 800; trial += SPARSE(7)) {
         for (int i = 0; i < 200; i++)
             tokens[0][i] = trial % 2 ? i / 60 : below(3),
             tokens[1][i] = trial % 3 ? i / 25 - 3 : below(4) - 2;

@@ -3,6 +3,7 @@
 // library counts).  SPDX-License-Identifier: Apache-2.0
 #include "front/front.h"
 #include "run/compile.h"
+#include "unit/sparse.h"
 
 #include <malloc.h>
 #include <setjmp.h>
@@ -85,7 +86,7 @@ static void every_block(void **state)
 {
     (void)state;
     unsetenv("ASP_ARENA");
-    assert_in_range(refuse_each(1), 20, 10000);
+    assert_in_range(refuse_each(SPARSE(7)), 20, 10000);
 }
 
 // Every allocation its own block: there are many, so one in some.
@@ -93,7 +94,7 @@ static void every_so_many_an_allocation(void **state)
 {
     (void)state;
     setenv("ASP_ARENA", "malloc", 1);
-    assert_in_range(refuse_each(31), 5000, 1000000);
+    assert_in_range(refuse_each(31 * SPARSE(7)), 5000, 1000000);
     unsetenv("ASP_ARENA");
 }
 

@@ -1,11 +1,12 @@
 // A small Llama on 2, 4 and 8 ranks against one device; what is kept and what is computed again
 // makes no difference to a bit.  SPDX-License-Identifier: Apache-2.0
 #include "support/tiny.h"
+#include "unit/sparse.h"
 
 #include <math.h>
 
-static const int64_t rank_counts[] = {2, 4, 8};
-static const int64_t odd_counts[] = {2, 3, 5, 7, 11};
+static const int64_t rank_counts[] = {4, 2, 8};
+static const int64_t odd_counts[] = {3, 7, 2, 5, 11};
 
 static tiny eight_heads(asp_dtype dtype)
 {
@@ -23,7 +24,7 @@ static void compare_at(const tiny *model, const int64_t *counts, size_t n_counts
     tiny t = *model;
     t.ranks = 1;
     tiny_result one = tiny_run(&t, -1, 0);
-    for (size_t i = 0; i < n_counts; i++) {
+    for (size_t i = 0; i < n_counts; i += SPARSE(3)) {
         t.ranks = counts[i];
         tiny_result many = tiny_run(&t, -1, 0);
         double loss = fabs(one.loss - many.loss) / fmax(fabs(one.loss), 1e-300),
@@ -46,11 +47,11 @@ static void compare_ranks(const tiny *model, double loss_bound, double gradient_
 
 static void ranks_agree_with_one_device(asp_dtype dtype, double loss_bound, double gradient_bound)
 {
-    static const int64_t kv_heads[] = {1, 2, 8}, batch[] = {1, 3}, seq[] = {64, 256};
+    static const int64_t kv_heads[] = {1, 2, 8}, batch[] = {3, 1}, seq[] = {64, 256};
     tiny t = eight_heads(dtype);
-    for (size_t k = 0; k < ASP_COUNT_OF(kv_heads); k++)
-        for (size_t b = 0; b < ASP_COUNT_OF(batch); b++)
-            for (size_t s = 0; s < ASP_COUNT_OF(seq); s++) {
+    for (size_t k = 0; k < ASP_COUNT_OF(kv_heads); k += SPARSE(2))
+        for (size_t b = 0; b < ASP_COUNT_OF(batch); b += SPARSE(2))
+            for (size_t s = 0; s < ASP_COUNT_OF(seq); s += SPARSE(2)) {
                 t.kv_heads = kv_heads[k];
                 t.batch = batch[b];
                 t.seq = seq[s];
@@ -78,7 +79,7 @@ static void any_sizes_agree(void **state)
     static const int64_t heads[][2] = {{8, 8}, {8, 2}, {6, 3}, {6, 1}, {4, 4}}, seq[] = {11, 67};
     static const char *const labels[] = {"", "empty-shard"};
     (void)state;
-    for (size_t h = 0; h < ASP_COUNT_OF(heads); h++)
+    for (size_t h = 0; h < ASP_COUNT_OF(heads); h += SPARSE(2))
         for (size_t s = 0; s < ASP_COUNT_OF(seq); s++) {
             tiny t = eight_heads(ASP_F64);
             t.heads = heads[h][0];

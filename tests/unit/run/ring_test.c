@@ -2,6 +2,7 @@
 // and tokens; what is exchanged is what was planned and what the formula says; recomputation,
 // fusion and threads make no difference to a bit.  SPDX-License-Identifier: Apache-2.0
 #include "support/tiny.h"
+#include "unit/sparse.h"
 
 #include <math.h>
 
@@ -46,7 +47,7 @@ static void rings_agree_with_one_device(void **state)
     static const char *const ring[] = {"ring"};
     tiny t = on_ring(ASP_F64);
     t.hidden = 16;
-    for (size_t p = 0; p < ASP_COUNT_OF(rank_counts); p++)
+    for (size_t p = 0; p < ASP_COUNT_OF(rank_counts); p += SPARSE(3))
         for (size_t s = 0; s < ASP_COUNT_OF(seq); s++) {
             t.ranks = rank_counts[p];
             t.kv_heads = kv_heads[(p + s) % 2];
@@ -64,7 +65,7 @@ static void rings_agree_in_f32(void **state)
     tiny t = on_ring(ASP_F32);
     t.hidden = 64;
     t.quick = true;
-    for (size_t p = 0; p < ASP_COUNT_OF(rank_counts); p++) {
+    for (size_t p = 0; p < ASP_COUNT_OF(rank_counts); p += SPARSE(3)) {
         t.ranks = rank_counts[p];
         t.seq = p % 2 ? 256 : 131;
         compare(&t, ring, 1, 1e-6, 1e-5);
@@ -80,7 +81,7 @@ static void hybrids_agree_with_one_device(void **state)
     static const int64_t kv_heads[] = {1, 2, 4}, seq[] = {16, 13, 27};
     tiny t = on_ring(ASP_F64);
     t.hidden = 16;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i += SPARSE(2)) {
         t.kv_heads = kv_heads[i];
         t.seq = seq[i];
         t.batch = i == 1 ? 3 : 1;
@@ -109,7 +110,7 @@ static void bytes_meet_the_formula(void **state)
     (void)state;
     tiny t = on_ring(ASP_F64);
     t.quick = true;
-    for (size_t p = 0; p < ASP_COUNT_OF(rank_counts); p++) {
+    for (size_t p = 0; p < ASP_COUNT_OF(rank_counts); p += SPARSE(3)) {
         t.ranks = rank_counts[p];
         t.seq = 13 + (int64_t)p;
         tiny_result r = tiny_run(&t, -1, 0);

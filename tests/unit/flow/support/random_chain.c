@@ -25,8 +25,8 @@ void random_chain(remat_builder *b, asp_ctx *cx, asp_arena *a, uint32_t seed, ui
     for (uint32_t i = 0; i < n; i++) {
         uint32_t reads[3] = {i ? v[i - 1] : x, w, i > 1 ? v[i - 2] : x};
         bool skips = roll(&d, 4) == 0;
-        v[i] = rb_add_op(b, asp_printf(a, "v%u", i), kinds[roll(&d, 4)], 1 + roll(&d, 100), reads,
-                         skips ? 3 : 2);
+        uint32_t bytes = 1 + roll(&d, 100), kind = roll(&d, 4); // one draw after the other
+        v[i] = rb_add_op(b, asp_printf(a, "v%u", i), kinds[kind], bytes, reads, skips ? 3 : 2);
         rb_maker(b, v[i])->time_ps = 1 + roll(&d, 1000);
     }
     b->values.at[v[n - 1]].flags |= ASP_REMAT_FORWARD_OUTPUT;
