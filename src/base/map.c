@@ -42,6 +42,7 @@ static void grow(asp_map *m)
 uint32_t asp_map_find(const asp_map *m, const void *key, size_t bytes)
 {
     if (m->n == 0) return UINT32_MAX;
+    if (bytes == 0) key = ""; // memcmp and memcpy take no NULL
     uint32_t s = m->slots[slot_of(m, key, bytes, asp_hash(key, bytes, 0))];
     return s ? s - 1 : UINT32_MAX;
 }
@@ -49,6 +50,7 @@ uint32_t asp_map_find(const asp_map *m, const void *key, size_t bytes)
 uint32_t asp_map_add(asp_map *m, const void *key, size_t bytes, bool *out_added)
 {
     if (2 * (m->n + 1) > m->n_slots) grow(m);
+    if (bytes == 0) key = "";
     uint64_t hash = asp_hash(key, bytes, 0);
     uint32_t slot = slot_of(m, key, bytes, hash);
     bool added = m->slots[slot] == 0;

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cases/support/cases.h"
 #include "property/support/random_program.h"
+#include "unit/sparse.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #define BOUND 1e-6 // of the largest entry of all
 #define ENTRIES 2  // of a parameter
 
-static int programs = 24;
+static int programs = 24 / SPARSE(4);
 static uint64_t first_seed = 480;
 
 typedef struct counts {

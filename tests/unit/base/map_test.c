@@ -51,6 +51,8 @@ static void keys_are_bytes(void **state)
     assert_int_equal(asp_map_add(&m, "a\0b", 3, NULL), 2);
     assert_int_equal(asp_map_add(&m, "a\0c", 3, NULL), 3);
     assert_int_equal(asp_map_find(&m, "", 0), 0);
+    assert_int_equal(asp_map_add(&m, NULL, 0, NULL), 0); // what an empty array is
+    assert_int_equal(asp_map_find(&m, NULL, 0), 0);
     assert_int_equal(asp_map_find(&m, "a\0b", 3), 2);
     assert_int_equal(asp_map_find(&m, "a\0b", 2), UINT32_MAX);
     assert_string_equal(asp_map_key(&m, 1, NULL), "a"); // terminated
