@@ -58,6 +58,7 @@ typedef struct asp_remat_op {
     uint32_t n_named;                 // the last of them: PyTorch's rule for reductions skips these
     uint32_t first_result, n_results; // in values[]
     int64_t time_ps;                  // of running it once
+    int64_t scratch;                  // bytes that are there only while it runs
     int64_t flops;                    // that PyTorch's counter has a formula for; 0: none
 } asp_remat_op;
 
@@ -140,7 +141,8 @@ asp_status asp_remat_emit(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
 
 typedef struct asp_remat_cost {
     int64_t saved_bytes;                 // by storage; without inputs
-    int64_t forward_peak, backward_peak; // storages alive plus those a step makes; without inputs
+    int64_t forward_peak, backward_peak; // storages alive, those a step makes, and its scratch;
+                                         // without inputs
     int64_t peak;                        // the larger
     uint32_t peak_step;                  // the first step that reaches it
     int64_t repeated_ps;

@@ -42,8 +42,10 @@ asp_status asp_remat_join(asp_ctx *cx, asp_arena *a, const asp_remat_program *co
         ASP_TRY(check_same(cx, first, p, k));
         for (uint32_t v = 0; v < p->n_values; v++)
             values[v].bytes = asp_max(values[v].bytes, p->values[v].bytes);
-        for (uint32_t i = 0; i < p->n_ops; i++)
+        for (uint32_t i = 0; i < p->n_ops; i++) {
             ops[i].time_ps = asp_max(ops[i].time_ps, p->ops[i].time_ps);
+            ops[i].scratch = asp_max(ops[i].scratch, p->ops[i].scratch);
+        }
     }
     *out_program = *first;
     out_program->values = values;

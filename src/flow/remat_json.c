@@ -282,6 +282,7 @@ static asp_status read_op(reader *r, const json_t *o, uint32_t node)
     ASP_TRY(asp_json_i64(r->cx, r->file, o, "block", &no_block, &block));
     ASP_TRY(read_bounded(r, o, "time_ps", MOST_TIME, &op.time_ps));
     ASP_TRY(read_bounded(r, o, "flops", INT64_MAX, &op.flops));
+    ASP_TRY(read_bounded(r, o, "scratch", MOST_BYTES, &op.scratch));
     ASP_TRY(read_bounded(r, o, "named", INT32_MAX, &named));
     op.block = (int32_t)asp_max(-1, asp_min(block, INT32_MAX));
     op.n_named = (uint32_t)named;

@@ -221,6 +221,7 @@ static void describe_node(words *out, const remat_segments *s, const remat_graph
     ASP_PUSH(a, out, (uint64_t)n->kind | (uint64_t)n->flags << 8 | (uint64_t)readers << 32);
     ASP_PUSH(a, out, (uint64_t)n->bytes);
     ASP_PUSH(a, out, (uint64_t)g->program->ops[n->op].time_ps);
+    ASP_PUSH(a, out, (uint64_t)g->program->ops[n->op].scratch);
     ASP_PUSH(a, out, n->fusible | n->tuple << 1 | n->forward << 2 | (uint64_t)n->n_reads << 8);
     uint32_t storage = storage_node(g, i);
     if (storage != i) ASP_PUSH(a, out, operand(s, g, place, k, storage));
@@ -249,6 +250,7 @@ static void find_types(remat_segments *s, const remat_graph *g)
         for (uint32_t r = 0; r < o->n_results; r++) bytes += p->values[o->first_result + r].bytes;
         ASP_PUSH(s->arena, w, (uint64_t)o->kind | (uint64_t)o->n_reads << 8);
         ASP_PUSH(s->arena, w, (uint64_t)bytes);
+        ASP_PUSH(s->arena, w, (uint64_t)o->scratch);
     }
     for (uint32_t k = 0; k < s->n; k++)
         s->type[k] =

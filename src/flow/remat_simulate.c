@@ -5,7 +5,7 @@
 // With ASP_REMAT_FUSED some values stay unwritten: a fusible, not reducing, not kept one whose
 // readers are all fusible or absorb it, and which is made from at most four written values.  Its
 // sources then live to its readers.  And a fusible op may write its result over an operand of the
-// same size that dies there.
+// same size that dies there.  An op's scratch counts at its step alone.
 // Neighbours: remat.h (contract), remat_emit.c (the steps).  SPDX-License-Identifier: Apache-2.0
 #include "flow/remat_int.h"
 
@@ -206,7 +206,7 @@ static high_water find_peak(half *h, int64_t live, bool fused)
         if (h->live) h->live[s] = live;
         if (is_unwritten_step(h, s)) continue;
         int64_t made = made_at_step(h, s);
-        int64_t now = live + (fused && writes_in_place(h, s, made) ? 0 : made);
+        int64_t now = live + o->scratch + (fused && writes_in_place(h, s, made) ? 0 : made);
         if (h->live) h->live[s] = now;
         if (now > peak.bytes) peak = (high_water){now, s};
         live += made;

@@ -4,15 +4,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/nodeprice.h"
 #include "pass/remat.h"
+#include "pass/remat_int.h"
 
 typedef struct describer {
     const asp_pass *px;
     asp_remat_description *x;
     asp_arena scratch; // of prices, reset by each
     asp_device device;
+    asp_remat_chunks chunks;
 } describer;
 
-static asp_remat_class class_of(asp_op op)
+asp_remat_class asp_remat_class_of(asp_op op)
 {
     if (asp_op_has(op, ASP_ALIAS)) return ASP_REMAT_VIEW;
     switch (asp_ops[op].cost) {
@@ -137,7 +139,7 @@ static asp_status describe_op(describer *d, asp_node first, asp_node end, asp_va
 {
     asp_remat_description *x = d->x;
     const asp_node_info *head = asp_node_at(x->g, first);
-    asp_remat_op op = {.kind = head->tile ? ASP_REMAT_GEMM : class_of(head->op),
+    asp_remat_op op = {.kind = head->tile ? ASP_REMAT_GEMM : asp_remat_class_of(head->op),
                        .backward = head->first.i == seed.i,
                        .block = (int32_t)asp_loc_block(head->loc),
                        .first_read = x->reads.n,
@@ -153,6 +155,7 @@ static asp_status describe_op(describer *d, asp_node first, asp_node end, asp_va
             if (!head->tile || x->leaves[v.i]) ASP_TRY(describe_value(d, v, 0));
         }
     op.n_results = x->values.n - op.first_result;
+    if (head->tile) ASP_TRY(asp_remat_chunk_bytes(&d->chunks, first, end, x->leaves, &op.scratch));
     x->node_of[x->ops.n] = first;
     ASP_PUSH(x->arena, &x->ops, op);
     return ASP_OK;
@@ -255,6 +258,7 @@ asp_status asp_remat_describe(const asp_pass *px, asp_arena *a, asp_graph *g,
     x.leaves = ASP_NEW_ARRAY(a, bool, g->vals.n);
     find_leaves(&x);
     describer d = {.px = px, .x = &x, .device = asp_price_device(px)};
+    d.chunks = asp_remat_chunks_of(px, a, g);
     asp_arena_init(&d.scratch, px->cx);
     asp_status s = describe_all(&d, seed);
     asp_arena_fini(&d.scratch);
