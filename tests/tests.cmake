@@ -16,7 +16,7 @@ endif()
 
 # The memory a process takes against the plan (Linux; sanitizers have memory of their own).
 if(TARGET bench_memory AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ASP_SANITIZE)
-  foreach(run "512;1;none;2;4;16" "512;1;sac;2;4;32" "512;2;sac;2;4;16" "256;4;layer;1;4;48")
+  foreach(run "512;1;none;2;4;16" "512;1;sac;2;4;32" "512;2;sac;2;4;16" "256;4;layer;1;4;48" "512;2;layer;1;4;24;64;1")
     string(REPLACE ";" "." name "${run}")
     add_test(NAME run.memory.${name} COMMAND bench_memory ${run})
   endforeach()
@@ -24,11 +24,20 @@ endif()
 
 # Ranks as threads against ranks as processes.
 if(TARGET autosp AND MPI_C_FOUND)
-  foreach(run "2;ulysses" "2;ring" "4;ulysses" "4;ring" "4;hybrid:2x2" "6;hybrid:3x2" "6;hybrid:2x3" "3;auto" "4;auto")
+  foreach(run "2;ulysses" "2;ring" "4;ulysses" "4;ring" "4;hybrid:2x2" "6;hybrid:3x2" "6;hybrid:2x3" "3;auto" "4;auto"
+          "2;ulysses;fused")
     list(GET run 0 ranks)
     list(GET run 1 sp)
+    set(fused "")
+    list(LENGTH run words)
+    if(words GREATER 2)
+      list(GET run 2 fused)
+    endif()
     string(REPLACE ":" "." name "parity.mpi.${ranks}.${sp}")
-    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks} ${sp})
+    if(fused)
+      string(APPEND name ".fused")
+    endif()
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks} ${sp} ${fused})
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
                          ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
   endforeach()

@@ -86,6 +86,15 @@ static asp_status write_timeline(asp_ctx *cx, const asp_plan *plan, const char *
     return s;
 }
 
+static asp_status say_levers(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
+                             const asp_plan *plan, int64_t seq, const asp_report *report)
+{
+    asp_levers levers;
+    ASP_TRY(asp_train_levers(cx, module, o, plan, seq, &levers));
+    asp_report_levers(report, &levers);
+    return ASP_OK;
+}
+
 static asp_status plan_only(asp_ctx *cx, const asp_options *all, const asp_train_options *o,
                             const asp_report *report)
 {
@@ -98,6 +107,7 @@ static asp_status plan_only(asp_ctx *cx, const asp_options *all, const asp_train
     if (s == ASP_OK) {
         asp_report_plan(report, plan, o, seq, ms, o->seq == 0 ? seq : 0);
         if (all->timeline) s = write_timeline(cx, plan, all->timeline);
+        if (s == ASP_OK && o->seq == 0) s = say_levers(cx, program.graph, o, plan, seq, report);
         asp_plan_destroy(plan);
     }
     asp_report_end(report, s == ASP_OK);

@@ -12,6 +12,7 @@
 
 #define MOST_CHOICES 48u // of a frontier, evenly spread over its peaks
 #define BEYOND 1.25      // of the memory: what is said to take more is not planned
+#define SMALLEST 2u      // so many of those that are said to be the smallest are planned
 
 typedef struct trial {
     asp_ctx *cx;
@@ -64,6 +65,12 @@ static asp_status try_choice(trial *t, const asp_remat_candidate *c, int64_t *ou
     return ASP_OK;
 }
 
+static asp_status try_smaller(trial *t, const asp_remat_candidate *c)
+{
+    int64_t bytes;
+    return try_choice(t, c, &bytes);
+}
+
 // What is always there (parameters, optimizer, inputs) is the difference of the fastest choice's
 // plan and its peak.
 static asp_status try_all(trial *t, const asp_remat_candidate *const *choices, uint32_t n)
@@ -95,7 +102,11 @@ asp_status asp_compile_budget(asp_ctx *cx, const asp_graph *joint,
     asp_status s = find_frontier(&t, &a, &f);
     if (s == ASP_OK) {
         const asp_remat_candidate **choices = ASP_NEW_ARRAY(&a, const asp_remat_candidate *, f.n);
-        s = try_all(&t, choices, thin(&f, choices));
+        const uint32_t n = thin(&f, choices), last = n < SMALLEST ? 0 : n - SMALLEST;
+        if (options->smallest)
+            for (uint32_t i = last; s == ASP_OK && i < n; i++) s = try_smaller(&t, choices[i]);
+        else
+            s = try_all(&t, choices, n);
     }
     asp_arena_fini(&a);
     if (s < 0) {

@@ -98,6 +98,8 @@ asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
                            .backend = options->backend,
                            .optimizer = options->optimizer,
                            .accumulates = options->accumulates,
+                           .fuses = options->fuse_optimizer,
+                           .offload = options->offload,
                            .gemm = options->gemm,
                            .choice = options->choice};
     asp_graph *g = asp_graph_clone(joint);

@@ -14,13 +14,16 @@ typedef struct asp_compile_options {
     const char *recompute, *save; // pass/pass.h
     asp_comm_backend backend;
     bool optimizer;
-    bool accumulates;   // gradients of micro-batches are added up
-    bool whole_outputs; // what the program returns is whole on every rank, not a rank's part
-    bool inference;     // no loss, no gradients: what the program returns
+    bool accumulates;    // gradients of micro-batches are added up
+    bool fuse_optimizer; // run.h: options.fuses
+    const char *offload; // run.h
+    bool whole_outputs;  // what the program returns is whole on every rank, not a rank's part
+    bool inference;      // no loss, no gradients: what the program returns
     bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare
     const char *gemm; // provider or NULL
     const char *links;  // cost/cost.h; NULL: those of the machine file
     int64_t memory;     // what a rank may take, for sp "auto" and ac "budget"; 0: no limit
+    bool smallest;      // ac "budget": the smallest program there is, not the fastest that fits
     asp_choice *choice; // what sp "auto" weighed, filled by asp_compile_joint and kept by plans
                         // that are made with it; NULL: nobody asks
 } asp_compile_options;

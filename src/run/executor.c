@@ -1,9 +1,11 @@
 // One rank: its memory, and the walk over the step program.  Neighbours: run.h (contract),
 // program.c (who made the steps). SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
+#include "run/spill.h"
 #include "run/trace.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -15,11 +17,25 @@ struct asp_rank {
     char *memory;         // plan->report.rank_bytes, mapped
     size_t mapped_bytes;
     asp_trace *trace;        // NULL: not asked for; owned
+    asp_spill *spill;        // of plan->options.offload, or NULL; owned
+    int64_t spilled;         // bytes that files before this one moved
     double exchange_seconds; // of the last pass over the program
     uint64_t seed, step;
-    int64_t trip, chunk; // of the loop being run; 0, 0 outside
-    bool agreed;         // the ranks start from the same
+    int64_t trip, chunk;        // of the loop being run; 0, 0 outside
+    bool agreed;                // the ranks start from the same
+    asp_adamw_step_args update; // of plan->options.fuses
+    double squares;             // of the gradients of the last pass, summed
 };
+
+// The file for what the plan keeps away; the one before goes.
+static asp_status open_spill(asp_rank *r, const asp_plan *plan)
+{
+    const int64_t bytes = plan->report.offload_bytes;
+    if (r->spill) r->spilled += asp_spill_moved(r->spill);
+    asp_spill_destroy(r->spill);
+    r->spill = NULL;
+    return bytes ? asp_spill_create(r->cx, plan->options.offload, bytes, &r->spill) : ASP_OK;
+}
 
 asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, asp_team *team,
                            asp_rank **out_rank)
@@ -27,6 +43,7 @@ asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, as
     asp_rank *r = calloc(1, sizeof *r);
     if (!r) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a rank");
     *r = (asp_rank){.cx = cx, .plan = plan, .comm = comm, .team = team};
+    r->update = (asp_adamw_step_args){.scale = 1, .correct = 1, .eps = 1};
     r->mapped_bytes = (size_t)asp_round_up(plan->report.rank_bytes, 4096);
     r->memory =
         mmap(NULL, r->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,6 +56,11 @@ asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, as
         return s;
     }
     madvise(r->memory, r->mapped_bytes, MADV_HUGEPAGE); // a hint: matrices span many pages
+    const asp_status s = open_spill(r, plan);
+    if (s < 0) {
+        asp_rank_destroy(r);
+        return s;
+    }
     *out_rank = r;
     return ASP_OK;
 }
@@ -48,7 +70,7 @@ asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan)
     const size_t bytes = (size_t)asp_round_up(plan->report.rank_bytes, 4096);
     ASP_CHECK(plan->slab_count == r->plan->slab_count && plan->dtype == r->plan->dtype &&
               plan->options.optimizer == r->plan->options.optimizer &&
-              plan->ranks == r->plan->ranks);
+              plan->options.fuses == r->plan->options.fuses && plan->ranks == r->plan->ranks);
     if (bytes > r->mapped_bytes) {
         void *memory = mremap(r->memory, r->mapped_bytes, bytes, MREMAP_MAYMOVE);
         char size[32];
@@ -59,6 +81,7 @@ asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan)
         r->memory = memory;
         r->mapped_bytes = bytes;
     }
+    ASP_TRY(open_spill(r, plan));
     asp_trace_destroy(r->trace);
     r->trace = NULL;
     r->plan = plan;
@@ -69,6 +92,7 @@ asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan)
 void asp_rank_destroy(asp_rank *r)
 {
     if (!r) return;
+    asp_spill_destroy(r->spill); // it may still move this memory
     munmap(r->memory, r->mapped_bytes);
     asp_trace_destroy(r->trace);
     free(r);
@@ -92,6 +116,10 @@ void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step)
     r->seed = seed;
     r->step = step;
 }
+
+void asp_rank_update_by(asp_rank *r, const asp_adamw_step_args *args) { r->update = *args; }
+
+double asp_rank_gradient_norm(const asp_rank *r) { return sqrt(r->squares); }
 
 // ---- steps -------------------------------------------------------------------------------------
 
@@ -172,6 +200,21 @@ static asp_status step_rows(asp_rank *r, const asp_step *s)
     return ASP_OK;
 }
 
+static asp_status step_update(asp_rank *r, const asp_step *s)
+{
+    const asp_tensor *x = &s->call->in[0];
+    asp_update_run u = {.args = &r->update,
+                        .kernels = asp_optim_choose(asp_isa_best()),
+                        .dtype = x->dtype,
+                        .count = asp_tensor_count(x),
+                        .decays = x->rank >= 2,
+                        .squares = at(r, s->work),
+                        .spans = spans_of(r, s)};
+    for (int i = 0; i < s->n_places; i++) u.at[i] = operand(r, s, i);
+    r->squares += asp_update(r->team, &u);
+    return ASP_OK;
+}
+
 static asp_status step_all_to_all(asp_rank *r, const asp_step *s)
 {
     asp_kcall call;
@@ -203,9 +246,23 @@ static asp_status step_await(asp_rank *r, const asp_step *s)
     return asp_comm_rotate_await(r->comm, r->team);
 }
 
+static asp_status step_file(asp_rank *r, const asp_step *s)
+{
+    const bool writes = s->kind == ASP_STEP_WRITE_FILE;
+    asp_spill_begin(r->spill, writes, at(r, s->places[0]), s->file_at, s->call->in[0].dim[0]);
+    return ASP_OK;
+}
+
+static asp_status step_await_file(asp_rank *r, const asp_step *s)
+{
+    (void)s;
+    return asp_spill_await(r->spill, r->cx);
+}
+
 // By asp_step_kind.
 static asp_status (*const run_step[])(asp_rank *r, const asp_step *s) = {
-    step_kernel, step_rows, step_all_to_all, step_all_reduce, step_rotate, step_await};
+    step_kernel, step_rows,  step_update, step_all_to_all, step_all_reduce,
+    step_rotate, step_await, step_file,   step_file,       step_await_file};
 
 static asp_status run_range(asp_rank *r, uint32_t first, uint32_t end)
 {
@@ -241,7 +298,7 @@ static asp_status run_steps(asp_rank *r)
 {
     const asp_plan *p = r->plan;
     uint32_t at = 0;
-    r->exchange_seconds = 0;
+    r->exchange_seconds = r->squares = 0;
     for (uint32_t i = 0; i < p->loops.n; i++) {
         ASP_TRY(run_range(r, at, p->loops.at[i].first));
         ASP_TRY(run_loop(r, &p->loops.at[i]));
@@ -274,13 +331,21 @@ asp_status asp_rank_step(asp_rank *r, double *out_loss)
 {
     ASP_TRY(agree(r));
     asp_status s = run_steps(r);
-    if (s < 0) asp_comm_rotate_cancel(r->comm); // the rank's memory may be freed next
+    if (s < 0) { // the rank's memory may be freed next
+        asp_comm_rotate_cancel(r->comm);
+        if (r->spill) asp_spill_cancel(r->spill);
+    }
     ASP_TRY(s);
     const void *loss = at(r, r->plan->loss);
     if (loss)
         *out_loss =
             r->plan->dtype == ASP_F64 ? *(const double *)loss : (double)*(const float *)loss;
     return ASP_OK;
+}
+
+int64_t asp_rank_offloaded(const asp_rank *r)
+{
+    return r->spilled + (r->spill ? asp_spill_moved(r->spill) : 0);
 }
 
 double asp_rank_exchange_seconds(const asp_rank *r) { return r->exchange_seconds; }

@@ -4,9 +4,10 @@
 // A rank's memory is one block: parameters | gradients | optimizer states | sums | inputs | arena.
 // The arena holds everything with a limited life: activations, cotangents, scratch; flow/pack.h
 // lays it out.  Views share their operand's storage; values that only a row program sees have none;
-// gradients of parameters are written straight into the gradient slab.  Exchanges block until every
-// peer has read (comm/comm.h), so an operand need not outlive its step.  Neighbours: program.c
-// (steps), executor.c. SPDX-License-Identifier: Apache-2.0
+// gradients of parameters are written straight into the gradient slab, or lie in the arena too
+// where the program updates parameters itself (gradients.c).  Exchanges block until every peer has
+// read (comm/comm.h), so an operand need not outlive its step.  Neighbours: program.c (steps),
+// executor.c. SPDX-License-Identifier: Apache-2.0
 #include "flow/pack.h"
 #include "op/op.h"
 #include "run/run_int.h"
@@ -162,6 +163,7 @@ static asp_status bind_outputs(asp_planner *p)
         asp_storage *s = &p->storages.at[p->storage_of[o->val.i]];
         ASP_CHECK(s->kind == ASP_MEM_ACTIVATION);
         s->kind = ASP_MEM_GRAD;
+        if (plan->options.fuses) continue; // its place is found with the others'
         s->place = plan->slab_offset[ASP_SLAB_GRAD] + param->offset * asp_dtypes[plan->dtype].bytes;
     }
     return ASP_OK;
@@ -178,7 +180,15 @@ static void touch(asp_planner *p, uint32_t storage, uint32_t step)
     x->last = span.last;
 }
 
-// Steps read and write the storages of their places; what leaves the graph lives to the end.
+// What has a limited life.
+static bool is_in_arena(const asp_planner *p, const asp_storage *s)
+{
+    return s->lives && (s->kind == ASP_MEM_ACTIVATION || s->kind == ASP_MEM_WORKSPACE ||
+                        (s->kind == ASP_MEM_GRAD && p->plan->options.fuses));
+}
+
+// Steps read and write the storages of their places; what leaves the graph lives to the end, but
+// for a gradient that an update of the program is the last to read.
 static void find_lives(asp_planner *p)
 {
     uint32_t at = 0;
@@ -188,8 +198,10 @@ static void find_lives(asp_planner *p)
             touch(p, p->step_storage.at[at], i);
         if (p->step_carry.at[i]) touch(p, p->step_carry.at[i], i);
     }
-    for (uint32_t i = 0; i < p->g->outputs.n; i++)
-        p->storages.at[p->storage_of[p->g->outputs.at[i].val.i]].last = p->plan->steps.n - 1;
+    for (uint32_t i = 0; i < p->g->outputs.n; i++) {
+        asp_storage *x = &p->storages.at[p->storage_of[p->g->outputs.at[i].val.i]];
+        if (x->kind != ASP_MEM_GRAD) x->last = p->plan->steps.n - 1;
+    }
 }
 
 uint32_t asp_planner_home(const asp_planner *p, uint32_t storage)
@@ -311,7 +323,7 @@ static asp_status lay_out_arena(asp_planner *p)
     uint32_t *storage = ASP_NEW_ARRAY(&p->scratch, uint32_t, p->storages.n);
     for (uint32_t i = 1; i < p->storages.n; i++) {
         const asp_storage *s = &p->storages.at[i];
-        if (!s->lives || (s->kind != ASP_MEM_ACTIVATION && s->kind != ASP_MEM_WORKSPACE)) continue;
+        if (!is_in_arena(p, s)) continue;
         storage[n] = i;
         blocks[n++] = (asp_block_life){.bytes = s->bytes, .first = s->first, .last = s->last};
     }
@@ -340,9 +352,10 @@ static asp_status lay_out_arena(asp_planner *p)
                    r.at_step + 1, plan->steps.n);
     for (uint32_t i = 1; i < p->storages.n; i++) {
         const asp_storage *x = &p->storages.at[i];
-        bool here = x->lives && x->first <= r.at_step && r.at_step <= x->last;
-        if (!here || (x->kind != ASP_MEM_ACTIVATION && x->kind != ASP_MEM_WORKSPACE)) continue;
+        if (!is_in_arena(p, x) || x->first > r.at_step || r.at_step > x->last) continue;
         plan->report.bytes_by_kind[x->kind] += asp_round_up(x->bytes, ASP_PACK_ALIGN);
+        if (!plan->steps.at[x->first].backward && plan->steps.at[x->last].backward)
+            plan->report.kept_bytes += asp_round_up(x->bytes, ASP_PACK_ALIGN);
         asp_live live = {.loc = x->loc, .op = x->op, .bytes = x->bytes, .kind = x->kind};
         int at =
             plan->report.n_largest < ASP_MAX_LIVE ? plan->report.n_largest++ : ASP_MAX_LIVE - 1;
@@ -388,13 +401,16 @@ static void lay_out_fixed(asp_planner *p)
     asp_plan *plan = p->plan;
     int64_t at = 0, slab = plan->slab_count * asp_dtypes[plan->dtype].bytes;
     for (int i = 0; i < ASP_SLABS; i++) {
-        bool sum = i == (int)ASP_SLAB_SUM;
-        bool absent =
-            sum ? !plan->options.accumulates : i >= (int)ASP_SLAB_M && !plan->options.optimizer;
-        plan->slab_offset[i] = absent ? ASP_NOWHERE : at;
-        if (!absent) at += slab;
+        const bool present[ASP_SLABS] = {[ASP_SLAB_PARAM] = true,
+                                         [ASP_SLAB_GRAD] = !plan->options.fuses,
+                                         [ASP_SLAB_M] = plan->options.optimizer,
+                                         [ASP_SLAB_V] = plan->options.optimizer,
+                                         [ASP_SLAB_SUM] = plan->options.accumulates};
+        plan->slab_offset[i] = present[i] ? at : ASP_NOWHERE;
+        if (present[i]) at += slab;
     }
-    plan->report.bytes_by_kind[ASP_MEM_PARAM] = plan->report.bytes_by_kind[ASP_MEM_GRAD] = slab;
+    plan->report.bytes_by_kind[ASP_MEM_PARAM] = slab;
+    plan->report.bytes_by_kind[ASP_MEM_GRAD] = plan->options.fuses ? 0 : slab;
     if (plan->options.accumulates) plan->report.bytes_by_kind[ASP_MEM_GRAD] += slab;
     plan->report.bytes_by_kind[ASP_MEM_OPTIMIZER] = plan->options.optimizer ? 2 * slab : 0;
     uint32_t next = 0;

@@ -109,7 +109,9 @@ static asp_status make(asp_planner *p)
     ASP_PUSH(&p->scratch, &p->storages, (asp_storage){0});
     ASP_PUSH(&p->scratch, &p->tiles, (asp_tile_span){0});
     ASP_TRY(asp_planner_assign_storages(p));
+    if (p->plan->options.fuses) ASP_TRY(asp_planner_find_updates(p));
     ASP_TRY(asp_planner_build_steps(p));
+    if (p->plan->options.offload) asp_planner_offload(p);
     if (p->plan->steps.n == 0)
         return asp_fail(p->cx, ASP_ERR_INPUT, "graph %s computes nothing", p->g->name);
     ASP_TRY(asp_planner_place(p));
@@ -128,8 +130,10 @@ asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *opt
     plan->options = *options;
     plan->ranks = g->ranks;
     plan->loss = ASP_NOWHERE;
+    plan->report.tile_rows = g->tile_rows;
     if (options->choice) plan->choice = *options->choice;
     plan->options.choice = NULL;
+    if (options->offload) plan->options.offload = asp_copy_str(&plan->arena, options->offload);
     for (int i = 0; i < options->env.n; i++)
         plan->options.env.at[i].symbol = asp_copy_str(&plan->arena, options->env.at[i].symbol);
     asp_planner p = {.cx = cx, .g = g, .plan = plan};
@@ -159,6 +163,7 @@ const asp_env *asp_plan_env(const asp_plan *p) { return &p->options.env; }
 int asp_plan_n_params(const asp_plan *p) { return (int)p->params.n; }
 const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i) { return &p->params.at[i]; }
 int64_t asp_plan_slab_count(const asp_plan *p) { return p->slab_count; }
+bool asp_plan_fuses_optimizer(const asp_plan *p) { return p->options.fuses; }
 int asp_plan_n_inputs(const asp_plan *p) { return (int)p->inputs.n; }
 const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i) { return &p->inputs.at[i]; }
 int asp_plan_n_outputs(const asp_plan *p) { return (int)p->outputs.n; }

@@ -17,6 +17,8 @@ typedef struct known {
     struct known *older;
 } known;
 
+#define FILE_GBS 0.5 // of --offload's file by one rank: a solid-state disk that ranks share
+
 #define KERNEL_SECONDS 1e-6 // a team begins and ends
 
 typedef struct clocks {
@@ -29,6 +31,7 @@ typedef struct clocks {
     double *waited;              // of this, by rank: exchanges
     double *begun;               // by rotation (a ring of them) and rank
     uint32_t n_begun, n_awaited; // rotations
+    double file_done;            // when the rank's file has moved all it was given
     known *known;
     const asp_kcall *under_way[ASP_COMM_ROTATIONS];
 } clocks;
@@ -201,17 +204,37 @@ static void await_rotation(clocks *c)
     }
 }
 
+// ---- files -------------------------------------------------------------------------------------
+
+// One after the other, beside the computing: only what does not end in time is waited for.
+
+static void begin_file(clocks *c, const asp_step *s)
+{
+    const double bytes = (double)s->call->in[0].dim[0], now = c->now[0];
+    c->file_done = (c->file_done > now ? c->file_done : now) + bytes / (FILE_GBS * 1e9);
+}
+
+static void await_file(clocks *c)
+{
+    for (int64_t r = 0; r < c->ranks; r++)
+        if (c->now[r] < c->file_done) c->now[r] = c->file_done;
+}
+
 // ---- the walk ----------------------------------------------------------------------------------
 
 static void run_step(clocks *c, const asp_step *s)
 {
     switch (s->kind) {
     case ASP_STEP_KERNEL:
-    case ASP_STEP_ROWS: run_kernel(c, s); break;
+    case ASP_STEP_ROWS:
+    case ASP_STEP_UPDATE: run_kernel(c, s); break;
     case ASP_STEP_ALL_TO_ALL: run_all_to_all(c, s); break;
     case ASP_STEP_ALL_REDUCE: run_all_reduce(c, s); break;
     case ASP_STEP_ROTATE: begin_rotation(c, s); break;
     case ASP_STEP_AWAIT: await_rotation(c); break;
+    case ASP_STEP_WRITE_FILE:
+    case ASP_STEP_READ_FILE: begin_file(c, s); break;
+    case ASP_STEP_AWAIT_FILE: await_file(c); break;
     }
 }
 

@@ -5,8 +5,6 @@
 #include "pass/fuse.h"
 #include "run/run_int.h"
 
-#define BUCKET_BYTES ((int64_t)8 << 20) // of gradients in one all-reduce
-
 asp_status asp_planner_dims(asp_planner *p, const asp_type *t, int64_t *out_dim)
 {
     asp_tile_shape s;
@@ -255,40 +253,6 @@ static asp_status add_single(asp_planner *p, asp_node n)
 // ---- the list
 // ------------------------------------------------------------------------------------
 
-// Gradients are summed over ranks once the backward has ended, bucket by bucket over the slab.
-static void add_gradient_reduction(asp_planner *p)
-{
-    asp_plan *plan = p->plan;
-    int64_t bytes = asp_dtypes[plan->dtype].bytes, bucket = BUCKET_BYTES / bytes;
-    for (int64_t at = 0; plan->ranks > 1 && at < plan->slab_count; at += bucket) {
-        int64_t count = asp_min(bucket, plan->slab_count - at);
-        asp_kcall *call = ASP_NEW(&plan->arena, asp_kcall);
-        *call = (asp_kcall){
-            .n_in = 1, .n_out = 1, .in = {{.dtype = plan->dtype, .rank = 1, .dim = {count}}}};
-        call->out[0] = call->in[0];
-        ASP_PUSH(&plan->arena, &plan->steps,
-                 (asp_step){.kind = ASP_STEP_ALL_REDUCE,
-                            .op = "all_reduce",
-                            .loc = ASP_GRADIENTS_LOC,
-                            .backward = true,
-                            .call = call,
-                            .trips = 1,
-                            .work = ASP_NOWHERE,
-                            .carry = ASP_NOWHERE,
-                            .overwrites = -1});
-        asp_step *s = &plan->steps.at[plan->steps.n - 1];
-        ASP_PUSH(&p->scratch, &p->step_work, 0);
-        ASP_PUSH(&p->scratch, &p->step_carry, 0);
-        ASP_PUSH(&p->scratch, &p->step_tile, 0);
-        s->n_places = 2;
-        s->places = ASP_NEW_ARRAY(&plan->arena, int64_t, 2);
-        s->places[0] = s->places[1] = plan->slab_offset[ASP_SLAB_GRAD] + at * bytes;
-        asp_planner_add_work(p, s,
-                             asp_comm_work_bytes(plan->options.backend, ASP_COMM_all_reduce, count,
-                                                 bytes, (int)plan->ranks));
-    }
-}
-
 // What steps read and write, each place as often as it is named.
 static void count_touched(asp_planner *p)
 {
@@ -340,9 +304,10 @@ asp_status asp_planner_build_steps(asp_planner *p)
             ASP_TRY(asp_planner_add_node(p, n, &next));
         for (uint32_t i = before; i < p->plan->steps.n; i++)
             p->plan->steps.at[i].backward = backward;
+        asp_planner_add_due(p, n, next);
     }
     while (p->n_awaited < p->rotations.n) add_await(p);
     count_touched(p);
-    add_gradient_reduction(p);
+    asp_planner_add_last(p);
     return ASP_OK;
 }

@@ -6,7 +6,7 @@
 #include "comm/comm.h"
 #include "cost/cost.h"
 #include "ir/ir.h"
-#include "kern/kern.h"
+#include "kern/optim.h"
 
 // ---- what to plan for
 // ----------------------------------------------------------------------------
@@ -15,8 +15,11 @@ typedef struct asp_run_options {
     asp_env env; // values of S, B
     int threads; // of one rank
     asp_comm_backend backend;
-    bool optimizer;                  // two states per parameter besides parameter and gradient
-    bool accumulates;                // and a sum of gradients: ASP_SLAB_SUM
+    bool optimizer;   // two states per parameter besides parameter and gradient
+    bool accumulates; // and a sum of gradients: ASP_SLAB_SUM
+    bool fuses;       // the program updates each parameter once its gradient is whole; there is no
+                      // ASP_SLAB_GRAD
+    const char *offload;             // folder for what is away in between, or NULL
     const char *gemm;                // provider, or NULL: the best there is
     const struct asp_choice *choice; // kept by the plan; NULL: none
 } asp_run_options;
@@ -82,8 +85,11 @@ typedef struct asp_plan_report {
     int64_t rank_bytes;                        // all that a rank allocates: slabs, inputs, arena
     int64_t process_bytes; // predicted growth of the process, all its ranks and what they start
     int64_t arena_bytes,
-        max_live_bytes;  // height of the arena and the lower bound: the rest is fragmentation
-    const char *peak_at; // "layers.3.mlp: gemm_tn (step 214 of 600)"
+        max_live_bytes;    // height of the arena and the lower bound: the rest is fragmentation
+    const char *peak_at;   // "layers.3.mlp: gemm_tn (step 214 of 600)"
+    int64_t offload_bytes; // of one rank's file: written once a step, and read once
+    int64_t kept_bytes;    // at the peak: made in the forward for the backward
+    int64_t tile_rows;     // of a chunk of what is tiled; 0: nothing is
     asp_live largest[ASP_MAX_LIVE]; // at the peak
     int n_largest;
     asp_plan_exchange exchanges[16];
@@ -139,6 +145,7 @@ const asp_env *asp_plan_env(const asp_plan *p); // the sizes that it was made fo
 int asp_plan_n_params(const asp_plan *p);
 const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i);
 int64_t asp_plan_slab_count(const asp_plan *p); // elements of a slab, padding included
+bool asp_plan_fuses_optimizer(const asp_plan *p);
 int asp_plan_n_inputs(const asp_plan *p);
 const asp_plan_input *asp_plan_get_input(const asp_plan *p, int i);
 int asp_plan_n_outputs(const asp_plan *p);
@@ -167,7 +174,8 @@ asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan);
 #define ASP_SLAB_SUM ((asp_slab)4)
 #define ASP_SLABS 5
 
-// slab_count elements; M and V only with options.optimizer, SUM with options.accumulates
+// slab_count elements; GRAD only without options.fuses, M and V only with options.optimizer, SUM
+// with options.accumulates
 void *asp_rank_slab(asp_rank *r, asp_slab slab);
 void *asp_rank_input(asp_rank *r, int i); // the i-th input's memory: whole on every rank
 
@@ -181,6 +189,12 @@ void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step);
 // the other ranks end all with the same message, before anything is exchanged.
 asp_status asp_rank_step(asp_rank *r, double *out_loss);
 
+// With options.fuses: the numbers of the next steps' updates (until they are given, parameters
+// stay as they are), and the global norm of the last step's gradients.
+void asp_rank_update_by(asp_rank *r, const asp_adamw_step_args *args);
+double asp_rank_gradient_norm(const asp_rank *r);
+
+int64_t asp_rank_offloaded(const asp_rank *r);       // bytes written and read since it was created
 double asp_rank_exchange_seconds(const asp_rank *r); // waited for in the last asp_rank_step
 
 // The next asp_rank_step is timed, step by step and thread by thread.

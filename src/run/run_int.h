@@ -14,10 +14,14 @@
 typedef enum asp_step_kind {
     ASP_STEP_KERNEL,
     ASP_STEP_ROWS,
+    ASP_STEP_UPDATE, // of a parameter by its gradient
     ASP_STEP_ALL_TO_ALL,
     ASP_STEP_ALL_REDUCE,
-    ASP_STEP_ROTATE, // begins a rotation
-    ASP_STEP_AWAIT   // ends the oldest one that has begun
+    ASP_STEP_ROTATE,     // begins a rotation
+    ASP_STEP_AWAIT,      // ends the oldest one that has begun
+    ASP_STEP_WRITE_FILE, // begins to write its operand to the rank's file
+    ASP_STEP_READ_FILE,  // begins to read it from there
+    ASP_STEP_AWAIT_FILE  // ends the oldest of these that has begun
 } asp_step_kind;
 
 // One entry of the step program.
@@ -26,24 +30,29 @@ typedef struct asp_step {
     const char *op, *loc; // for messages and profiles; on the plan's arena
     bool backward;
     asp_kernel *fn;             // KERNEL
-    const asp_kcall *call;      // KERNEL, exchanges: shapes; data is bound when it runs
+    const asp_kcall *call;      // KERNEL, UPDATE, exchanges: shapes; data is bound when it runs
     const asp_rowprog *program; // ROWS
     int overwrites; // KERNEL, ALL_REDUCE: operand whose memory the first result may take; -1: none
     int n_places;
-    int64_t *places;  // KERNEL: operands, then results; ROWS: by slot; exchanges: operand, result
+    int64_t *places;  // KERNEL: operands, then results; ROWS: by slot; exchanges: operand, result;
+                      // UPDATE: parameter, gradient, both states
     int64_t *strides; // by place, of a loop: bytes from one chunk to the next; NULL: all 0
     int64_t trips;    // runs of one program run: those of its loop, or 1
     int64_t work, work_bytes;
-    int64_t carry; // KERNEL: memory that goes with it through a tile's chunks (kern.h)
-    double flops;  // of one run
+    int64_t carry;   // KERNEL: memory that goes with it through a tile's chunks (kern.h)
+    int64_t file_at; // WRITE_FILE, READ_FILE: where in the file; the call's operand says how much
+    double flops;    // of one run
     asp_cost_class cost;
     int64_t touched_bytes; // of its operands and results, in one run
 } asp_step;
 
 static inline bool asp_step_is_exchange(const asp_step *s)
 {
-    return s->kind != ASP_STEP_KERNEL && s->kind != ASP_STEP_ROWS;
+    return s->kind >= ASP_STEP_ALL_TO_ALL && s->kind <= ASP_STEP_AWAIT;
 }
+
+// Does the rank's team run it?
+static inline bool asp_step_is_of_team(const asp_step *s) { return s->kind <= ASP_STEP_UPDATE; }
 
 // Steps first .. end - 1 run once for each chunk of a tile, chunks first_chunk and the following.
 typedef struct asp_loop {
@@ -110,6 +119,13 @@ typedef struct asp_tile_span {
     uint32_t first, last;
 } asp_tile_span;
 
+// A parameter whose update is a step of the program, due behind the last node that reads it or
+// touches its gradient.
+typedef struct asp_due_update {
+    uint32_t param, gradient; // storages
+    uint32_t next;            // of those due behind the same node, number + 1; 0: none
+} asp_due_update;
+
 typedef struct asp_planner {
     asp_ctx *cx;
     asp_graph *g;
@@ -128,6 +144,8 @@ typedef struct asp_planner {
     uint32_t *carry_of;          // by value: the storage that its chunks hand on; 0 = none
     ASP_VEC(asp_node) rotations; // begun; those before n_awaited are awaited
     uint32_t n_awaited;
+    ASP_VEC(asp_due_update) updates; // by parameter; of options.fuses
+    uint32_t *due; // by node: the first that is due behind it, number + 1; 0: none
 } asp_planner;
 
 asp_status asp_planner_tensor(asp_planner *p, asp_val v,
@@ -152,8 +170,34 @@ asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result);
 void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes);
 // rows.c: the nodes from first on that share its group as one step; gives the node behind them.
 asp_status asp_planner_add_group(asp_planner *p, asp_node first, asp_node *out_next);
+// gradients.c: where sums over ranks and updates stand.  Which updates are due where (behind
+// asp_planner_assign_storages); the steps due behind the nodes from first to before end; the steps
+// behind all others.
+asp_status asp_planner_find_updates(asp_planner *p);
+void asp_planner_add_due(asp_planner *p, asp_node first, asp_node end);
+void asp_planner_add_last(asp_planner *p);
+// offload.c: some of what is kept is written to a file and read again.
+void asp_planner_offload(asp_planner *p);
 // loops.c: tiles.  What stays inside of each (before storages are assigned); its steps.
 asp_status asp_planner_find_local(asp_planner *p);
 asp_status asp_planner_add_tile(asp_planner *p, asp_node first, asp_node *out_next);
 asp_offset asp_planner_offset(asp_planner *p, asp_val v);
 asp_status asp_planner_place(asp_planner *p);
+
+// ---- update.c ----------------------------------------------------------------------------------
+
+// Scratch of an update step of so many elements.
+int64_t asp_update_work_bytes(int64_t count);
+
+typedef struct asp_update_run {
+    const asp_adamw_step_args *args;
+    const asp_optim_kernels *kernels;
+    asp_dtype dtype;
+    int64_t count;
+    bool decays;
+    char *at[4];            // parameter, gradient, both states
+    double *squares;        // the scratch
+    struct asp_span *spans; // by thread; NULL: not traced
+} asp_update_run;
+// Updates and gives the sum of the gradient's squares.
+double asp_update(asp_team *team, const asp_update_run *u);

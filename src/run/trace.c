@@ -87,10 +87,11 @@ static asp_span whole(const asp_trace *t, const asp_plan *plan)
 static void print_shares(const asp_trace *t, const asp_plan *plan, asp_text *out)
 {
     const double n = t->n_threads, total = length(whole(t, plan));
-    double kernels = 0, waits = 0, exchanges = 0, phases = 0;
+    double kernels = 0, waits = 0, exchanges = 0, files = 0, phases = 0;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
-        if (asp_step_is_exchange(&plan->steps.at[i])) {
-            exchanges += length(t->steps[i]);
+        if (!asp_step_is_of_team(&plan->steps.at[i])) {
+            const bool exchange = asp_step_is_exchange(&plan->steps.at[i]);
+            *(exchange ? &exchanges : &files) += length(t->steps[i]);
             continue;
         }
         double inside = 0;
@@ -102,15 +103,17 @@ static void print_shares(const asp_trace *t, const asp_plan *plan, asp_text *out
     asp_put(out,
             "of %.3f s: in kernels %.1f %%, waiting for other threads %.1f %%, exchanges %.1f %%",
             total, 100 * kernels / total, 100 * waits / total, 100 * exchanges / total);
+    if (files > 0) asp_put(out, ", files %.1f %%", 100 * files / total);
     for (int i = 0; i < t->n_phases; i++)
         asp_put(out, ", %s %.1f %%", t->phases[i].name, 100 * length(t->phases[i].span) / total);
     asp_put(out, ", between steps %.1f %%\n",
-            100 * (total - kernels - waits - exchanges - phases) / total);
+            100 * (total - kernels - waits - exchanges - files - phases) / total);
 }
 
 void asp_trace_print(const asp_trace *t, const asp_plan *plan, asp_text *out)
 {
-    profile_row rows[ASP_OP_COUNT + 3]; // beside ops: row programs, awaits, accumulate
+    profile_row
+        rows[ASP_OP_COUNT + 7]; // beside ops: row programs, awaits, accumulate, update, files
     int n = 0;
     double total = 0;
     if (plan->steps.n == 0) return;
@@ -151,7 +154,11 @@ static void put_event(asp_text *out, int rank, int thread, const char *category,
 static void put_step(asp_text *out, int rank, int thread, uint32_t i, const asp_step *s,
                      asp_span span)
 {
-    put_event(out, rank, thread, asp_step_is_exchange(s) ? "exchange" : "kernel", s->op, span);
+    put_event(out, rank, thread,
+              asp_step_is_exchange(s)  ? "exchange"
+              : asp_step_is_of_team(s) ? "kernel"
+                                       : "file",
+              s->op, span);
     asp_put(out, ", \"args\": {\"step\": %u, \"direction\": \"%s\", \"layer\": ", i,
             s->backward ? "backward" : "forward");
     asp_put_quoted(out, s->loc);
@@ -174,7 +181,7 @@ void asp_trace_events(const asp_trace *t, const asp_plan *plan, int rank, asp_te
     for (int k = 0; k < t->n_threads; k++) put_name(out, rank, k, "thread", k);
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         const asp_step *s = &plan->steps.at[i];
-        if (asp_step_is_exchange(s)) {
+        if (!asp_step_is_of_team(s)) {
             put_step(out, rank, 0, i, s, t->steps[i]);
             continue;
         }

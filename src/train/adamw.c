@@ -2,7 +2,8 @@
 //
 // The gradient norm is a sum of squares in double over fixed chunks of the slab, chunks added in
 // order: its bits depend neither on threads nor on ranks.  The update is one pass over memory.
-// Slabs are padded with zeros, which stay zero. SPDX-License-Identifier: Apache-2.0
+// Slabs are padded with zeros, which stay zero.  Where the program updates parameters itself
+// (run/gradients.c), nothing is left to do here. SPDX-License-Identifier: Apache-2.0
 #include "kern/optim.h"
 #include "train/train_int.h"
 
@@ -75,6 +76,23 @@ static void update_main(void *arg, asp_worker *w)
 
 int64_t asp_adamw_chunks(const asp_plan *p) { return asp_ceil_div(asp_plan_slab_count(p), CHUNK); }
 
+static asp_adamw_step_args args_of(const asp_adamw *a, int64_t step, double scale)
+{
+    return (asp_adamw_step_args){.scale = scale,
+                                 .beta1 = a->beta1,
+                                 .beta2 = a->beta2,
+                                 .rate = a->lr / (1 - pow(a->beta1, (double)step + 1)),
+                                 .correct = 1 / sqrt(1 - pow(a->beta2, (double)step + 1)),
+                                 .eps = a->eps,
+                                 .decay = a->lr * a->weight_decay};
+}
+
+void asp_adamw_prepare(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step)
+{
+    const asp_adamw_step_args args = args_of(a, step, 1);
+    if (asp_plan_fuses_optimizer(p)) asp_rank_update_by(seat->rank, &args);
+}
+
 double asp_adamw_step(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step)
 {
     adamw_job j = {.plan = p,
@@ -83,17 +101,12 @@ double asp_adamw_step(const asp_adamw *a, const asp_seat *seat, const asp_plan *
                    .n_chunks = asp_adamw_chunks(p),
                    .kernels = asp_optim_choose(asp_isa_best()),
                    .count = asp_plan_slab_count(p)};
+    if (asp_plan_fuses_optimizer(p)) return asp_rank_gradient_norm(seat->rank);
     asp_team_run(seat->team, norm_main, &j);
     double sum = 0;
     for (int64_t c = 0; c < j.n_chunks; c++) sum += j.squares[c];
     double norm = sqrt(sum);
-    j.args = (asp_adamw_step_args){.scale = a->clip > 0 && norm > a->clip ? a->clip / norm : 1,
-                                   .beta1 = a->beta1,
-                                   .beta2 = a->beta2,
-                                   .rate = a->lr / (1 - pow(a->beta1, (double)step + 1)),
-                                   .correct = 1 / sqrt(1 - pow(a->beta2, (double)step + 1)),
-                                   .eps = a->eps,
-                                   .decay = a->lr * a->weight_decay};
+    j.args = args_of(a, step, a->clip > 0 && norm > a->clip ? a->clip / norm : 1);
     asp_team_run(seat->team, update_main, &j);
     return norm;
 }

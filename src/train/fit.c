@@ -1,15 +1,10 @@
-// Does it fit, and what is the longest that does?  Neighbours: train.h (contract), run/compile.h
-// (plans), base/file.h (clock).
-//
-// The part of compilation that does not depend on S is done once; each trial reruns remat to memory
-// plan and executes nothing. Memory grows with S, so doubling and then bisection over multiples of
-// P find the longest sequence in about 20 plans. SPDX-License-Identifier: Apache-2.0
+// Does it fit, and what is the longest that does?  Neighbours: train.h (contract), longest.c (the
+// search), run/compile.h (plans), base/file.h (clock).
+// SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 #include "train/train.h"
 
-#define MAX_SEQ (INT64_C(1) << 36)
 #define NOMINAL_SEQ 4096
-#define TILE_ROWS 512 // of --tile auto: products run at full rate, and a chunk is small
 
 asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_t seq)
 {
@@ -26,41 +21,9 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .memory = o->memory,
                                  .backend = o->comm,
                                  .optimizer = true,
-                                 .accumulates = o->accumulate > 1};
-}
-
-static asp_status rank_bytes(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
-                             int64_t seq, int64_t *out_bytes)
-{
-    asp_plan *plan;
-    asp_compile_options at = *o;
-    at.seq = seq;
-    ASP_TRY(asp_compile_plan(cx, joint, &at, NULL, &plan));
-    *out_bytes = asp_plan_get_report(plan)->rank_bytes;
-    asp_plan_destroy(plan);
-    return ASP_OK;
-}
-
-asp_status asp_train_longest(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
-                             int64_t memory, int64_t *out_seq)
-{
-    int64_t low = 0, high = 1, bytes; // in units of P: low fits, high does not
-    for (;; high *= 2) {
-        if (high * o->ranks > MAX_SEQ) break;
-        ASP_TRY(rank_bytes(cx, joint, o, high * o->ranks, &bytes));
-        if (bytes > memory) break;
-        low = high;
-    }
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        ASP_TRY(rank_bytes(cx, joint, o, middle * o->ranks, &bytes));
-        if (bytes <= memory)
-            low = middle;
-        else
-            high = middle;
-    }
-    *out_seq = low * o->ranks;
-    return ASP_OK;
+                                 .accumulates = o->accumulate > 1,
+                                 .fuse_optimizer = o->fuse_optimizer,
+                                 .offload = o->offload};
 }
 
 static asp_status refuse(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *c,
@@ -91,7 +54,7 @@ static asp_status longest_tiled(asp_ctx *cx, const asp_graph *joint, int64_t mem
                                 asp_compile_options *c)
 {
     asp_compile_options tiled = *c;
-    tiled.tile = TILE_ROWS;
+    tiled.tile = ASP_TRAIN_TILE_ROWS;
     ASP_TRY(asp_train_longest(cx, joint, &tiled, memory, &tiled.seq));
     if (tiled.seq > c->seq) *c = tiled;
     return ASP_OK;
@@ -120,7 +83,7 @@ static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_trai
     const bool too_large = o->memory > 0 && asp_plan_get_report(plan)->rank_bytes > o->memory;
     if (too_large && asp_train_tile(o) < 0 && c.tile == 0) {
         asp_plan_destroy(plan);
-        c.tile = TILE_ROWS;
+        c.tile = ASP_TRAIN_TILE_ROWS;
         ASP_TRY(asp_compile_plan(cx, joint, &c, NULL, &plan));
     }
     if (o->memory > 0 && asp_plan_get_report(plan)->rank_bytes > o->memory) {

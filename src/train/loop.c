@@ -24,6 +24,7 @@ typedef struct loop {
     double peak_flops;   // a second, of all ranks
     asp_text **traces;   // by rank, those of this process; each on its rank's arena
     double first_loss, last_loss;
+    int64_t offloaded_bytes;                // of one pass over the program
     int64_t process_bytes, exchanged_bytes; // measured: growth after the first step; of one step
 } loop;
 
@@ -77,11 +78,13 @@ static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ct
     const asp_train_options *o = l->o;
     asp_adamw a = asp_train_adamw(o, asp_train_lr(o, step));
     double began = asp_seconds();
-    int64_t exchanged = asp_train_exchanged(comm);
+    int64_t exchanged = asp_train_exchanged(comm), offloaded = asp_rank_offloaded(r);
     gathered all;
+    asp_adamw_prepare(&a, seat, l->plan, step);
     ASP_TRY(micro_batches(l, seat, comm, cx, step, &all));
     const double loss = all.loss;
     exchanged = asp_train_exchanged(comm) - exchanged;
+    offloaded = asp_rank_offloaded(r) - offloaded;
     double updates_from = asp_seconds();
     const double norm = asp_adamw_step(&a, seat, l->plan, step);
     asp_rank_trace_phase(r, "optimizer", updates_from);
@@ -94,6 +97,7 @@ static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ct
     l->last_loss = loss;
     l->n_steps++;
     l->exchanged_bytes = exchanged / o->accumulate;
+    l->offloaded_bytes = offloaded / o->accumulate;
     const asp_plan_input *in = asp_plan_get_input(l->plan, 0);
     const double seconds = asp_seconds() - began;
     const double flops = asp_plan_get_report(l->plan)->flops * (double)(o->ranks * o->accumulate);
@@ -248,7 +252,7 @@ static asp_status run(asp_ctx *cx, loop *l, asp_train_options *o)
     ASP_TRY(asp_ranks_run(cx, o->comm, (int)o->ranks, rank_main, l));
     if (l->speaks && l->n_steps > 0)
         asp_report_summary(l->report, l->plan, l->first_loss, l->last_loss, l->process_bytes,
-                           l->exchanged_bytes);
+                           l->exchanged_bytes, l->offloaded_bytes);
     return ASP_OK;
 }
 

@@ -103,10 +103,13 @@ static void plan_json(FILE *f, const asp_plan *plan, int64_t seq, double compile
     for (int k = 0; k < ASP_MEM_KIND_COUNT; k++)
         asp_print(f, "%s\"%s\": %lld", k ? ", " : "", asp_mem_kind_name((asp_mem_kind)k),
                   (long long)p->bytes_by_kind[k]);
-    asp_print(
-        f,
-        "}, \"arena_bytes\": %lld, \"max_live_bytes\": %lld, \"flops\": %.17g, \"collectives\": [",
-        (long long)p->arena_bytes, (long long)p->max_live_bytes, p->flops);
+    asp_print(f,
+              "}, \"offload_bytes\": %lld, \"kept_bytes\": %lld, \"arena_bytes\": %lld, "
+              "\"max_live_bytes\": %lld, "
+              "\"flops\": %.17g, "
+              "\"collectives\": [",
+              (long long)p->offload_bytes, (long long)p->kept_bytes, (long long)p->arena_bytes,
+              (long long)p->max_live_bytes, p->flops);
     for (int i = 0; i < p->n_exchanges; i++)
         asp_print(f, "%s{\"op\": \"%s\", \"what\": \"%s\", \"count\": %lld, \"bytes\": %lld}",
                   i ? ", " : "", asp_comm_op_name(p->exchanges[i].op), p->exchanges[i].what,
@@ -132,6 +135,28 @@ static int64_t count_params(const asp_plan *p)
     return n;
 }
 
+// The larger part of what is there at the fullest.
+static void longest_text(FILE *f, const asp_plan_report *p, int64_t max_seq, int64_t memory)
+{
+    const int64_t momentary = p->bytes_by_kind[ASP_MEM_ACTIVATION] - p->kept_bytes;
+    const struct {
+        const char *what;
+        int64_t bytes;
+    } parts[] = {{"values kept for the backward", p->kept_bytes},
+                 {"values between ops", momentary},
+                 {"scratch of kernels and exchanges", p->bytes_by_kind[ASP_MEM_WORKSPACE]},
+                 {"parameters, gradients and optimizer", p->bytes_by_kind[ASP_MEM_PARAM] +
+                                                             p->bytes_by_kind[ASP_MEM_GRAD] +
+                                                             p->bytes_by_kind[ASP_MEM_OPTIMIZER]}};
+    size_t most = 0;
+    char a[32], b[32];
+    for (size_t i = 1; i < ASP_COUNT_OF(parts); i++)
+        if (parts[i].bytes > parts[most].bytes) most = i;
+    asp_print(f, "longest   S = %lld in %s a rank; what binds is %s: %s, at %s\n",
+              (long long)max_seq, human(a, memory), parts[most].what, human(b, parts[most].bytes),
+              p->peak_at);
+}
+
 static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o, int64_t seq,
                       double compile_ms, int64_t max_seq)
 {
@@ -139,10 +164,11 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
     char a[32], b[32];
     asp_print(f,
               "plan      %.2f M parameters, S = %lld, batch %lld, %lld rank%s x %lld thread%s, %s, "
-              "--sp %s, --ac %s\n",
+              "--sp %s, --ac %s%s\n",
               (double)count_params(plan) / 1e6, (long long)seq, (long long)o->batch,
               (long long)o->ranks, o->ranks == 1 ? "" : "s", (long long)o->threads,
-              o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac);
+              o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac,
+              o->fuse_optimizer ? ", --fuse-optimizer" : "");
     asp_print(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
               p->n_steps, p->flops / 1e9);
     if (p->repeated_flops > 0)
@@ -152,24 +178,29 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
     asp_print(f, "memory    %s a rank, %s the process; peak at %s\n", human(a, p->rank_bytes),
               human(b, p->process_bytes), p->peak_at);
     for (int k = 0; k < ASP_MEM_KIND_COUNT; k++)
-        asp_print(f, "          %-12s %12s\n", asp_mem_kind_name((asp_mem_kind)k),
-                  human(a, p->bytes_by_kind[k]));
+        asp_print(f, "          %-12s %12s%s%s\n", asp_mem_kind_name((asp_mem_kind)k),
+                  human(a, p->bytes_by_kind[k]),
+                  k == ASP_MEM_ACTIVATION ? ", kept for the backward " : "",
+                  k == ASP_MEM_ACTIVATION ? human(b, p->kept_bytes) : "");
     int64_t lost = p->arena_bytes - p->max_live_bytes;
     asp_print(f, "          %-12s %12s (%.2f %% of the arena)\n", "fragments", human(a, lost),
               p->arena_bytes ? 100.0 * (double)lost / (double)p->arena_bytes : 0);
     for (int i = 0; i < p->n_largest; i++)
         asp_print(f, "%s %s: %s, %s%s\n", i ? "                   " : "          largest  ",
                   p->largest[i].loc, p->largest[i].op, human(a, p->largest[i].bytes),
-                  p->largest[i].kind == ASP_MEM_WORKSPACE ? " of scratch" : "");
+                  p->largest[i].kind == ASP_MEM_WORKSPACE ? " of scratch"
+                  : p->largest[i].kind == ASP_MEM_GRAD    ? " of gradients"
+                                                          : "");
     if (p->n_exchanges == 0) asp_print(f, "exchanges none\n");
     for (int i = 0; i < p->n_exchanges; i++)
         asp_print(f, "%s %s: %lld x %s, %s a step received by rank 0\n",
                   i ? "         " : "exchanges", p->exchanges[i].what,
                   (long long)p->exchanges[i].count, asp_comm_op_name(p->exchanges[i].op),
                   human(a, p->exchanges[i].bytes));
-    if (max_seq > 0)
-        asp_print(f, "longest   S = %lld in %s a rank; what binds is %s\n", (long long)max_seq,
-                  human(a, o->memory), p->peak_at);
+    if (p->offload_bytes > 0)
+        asp_print(f, "offloaded %s a rank, written and read once a step in %s\n",
+                  human(a, p->offload_bytes), o->offload);
+    if (max_seq > 0) longest_text(f, p, max_seq, o->memory);
     fflush(f);
 }
 
@@ -178,6 +209,23 @@ void asp_report_plan(const asp_report *r, const asp_plan *p, const asp_train_opt
 {
     if (r->json) plan_json(r->json, p, seq, compile_ms, max_seq);
     if (r->text) plan_text(r->text, p, o, seq, compile_ms, max_seq);
+}
+
+void asp_report_levers(const asp_report *r, const asp_levers *l)
+{
+    if (r->json) {
+        asp_print(r->json, "{\"record\": \"levers\", \"levers\": [");
+        for (int i = 0; i < l->n; i++)
+            asp_print(r->json, "%s{\"options\": \"%s\", \"max_seq\": %lld}", i ? ", " : "",
+                      l->at[i].says, (long long)l->at[i].seq);
+        asp_print(r->json, "]}\n");
+    }
+    if (!r->text) return;
+    if (l->n == 0) asp_print(r->text, "next      no other option makes it longer\n");
+    for (int i = 0; i < l->n; i++)
+        asp_print(r->text, "%s %-26s S = %lld, %.2f times as long\n", i ? "         " : "next     ",
+                  l->at[i].says, (long long)l->at[i].seq, (double)l->at[i].seq / (double)l->seq);
+    fflush(r->text);
 }
 
 static void resume_json(FILE *f, const asp_checkpoint *c)
@@ -232,7 +280,7 @@ void asp_report_step(const asp_report *r, const asp_step_report *s)
 }
 
 void asp_report_summary(const asp_report *r, const asp_plan *p, double first_loss, double last_loss,
-                        int64_t process_bytes, int64_t exchanged_bytes)
+                        int64_t process_bytes, int64_t exchanged_bytes, int64_t offloaded_bytes)
 {
     const asp_plan_report *plan = asp_plan_get_report(p);
     char a[32], b[32];
@@ -247,6 +295,10 @@ void asp_report_summary(const asp_report *r, const asp_plan *p, double first_los
     asp_print(r->text, "exchanged predicted %lld bytes a step, counted %lld (%s)\n",
               (long long)planned, (long long)exchanged_bytes,
               planned == exchanged_bytes ? "equal" : "DIFFERENT");
+    if (plan->offload_bytes > 0)
+        asp_print(r->text, "offloaded predicted %lld bytes a step, counted %lld (%s)\n",
+                  (long long)(2 * plan->offload_bytes), (long long)offloaded_bytes,
+                  2 * plan->offload_bytes == offloaded_bytes ? "equal" : "DIFFERENT");
     fflush(r->text);
 }
 

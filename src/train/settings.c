@@ -157,6 +157,22 @@ int64_t asp_train_tile(const asp_train_options *o)
     return *end || end == o->tile || n < 1 || n > INT64_C(1) << 40 ? -2 : n;
 }
 
+// What needs all gradients at once.
+static asp_status check_fused(asp_ctx *cx, const asp_train_options *o)
+{
+    if (o->fuse_optimizer && o->clip > 0)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--fuse-optimizer with --clip %g: the norm to clip by is that of all "
+                        "gradients, and each is gone before the next is known; give --clip 0",
+                        o->clip);
+    if (o->fuse_optimizer && o->accumulate > 1)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--fuse-optimizer with --accumulate %lld: gradients are added up over "
+                        "micro-batches, and none of them lives so long; give one of the two",
+                        (long long)o->accumulate);
+    return ASP_OK;
+}
+
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
 {
     asp_strategy strategy;
@@ -171,6 +187,7 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
         return asp_fail(cx, ASP_ERR_USAGE, "--accumulate %lld: 1 to %d are possible",
                         (long long)o->accumulate, 1 << 20);
     ASP_TRY(want_one_of(cx, "weigh", o->weigh, weights));
+    ASP_TRY(check_fused(cx, o));
     if (o->threads < 1 || o->threads > MAX_THREADS)
         return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
                         (long long)o->threads, MAX_THREADS);

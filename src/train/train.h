@@ -107,7 +107,7 @@ void asp_report_step(const asp_report *r, const asp_step_report *s);
 void asp_report_verify(const asp_report *r, const asp_verify_report *v);
 // predicted against measured: memory of the process, exchanged bytes of a step.
 void asp_report_summary(const asp_report *r, const asp_plan *p, double first_loss, double last_loss,
-                        int64_t process_bytes, int64_t exchanged_bytes);
+                        int64_t process_bytes, int64_t exchanged_bytes, int64_t offloaded_bytes);
 void asp_report_end(const asp_report *r, bool ok);
 
 // ---- planning
@@ -120,7 +120,27 @@ asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_
 // The longest S, a multiple of P, whose plan takes at most `memory` bytes a rank; 0 when none does.
 asp_status asp_train_longest(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
                              int64_t memory, int64_t *out_seq);
+// The same to within `slack` of the answer, begun at a length; one that is known to fit is best.
+asp_status asp_train_longer(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
+                            int64_t memory, int64_t from, double slack, int64_t *out_seq);
+#define ASP_TRAIN_TILE_ROWS 512 // of --tile auto: products run at full rate, a chunk is small
 asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_t seq);
+
+// What would make the longest sequence longer, the most first.
+#define ASP_MOST_LEVERS 8
+typedef struct asp_lever {
+    char says[96]; // the options to add
+    int64_t seq;   // the longest sequence with them, to within 1 %
+} asp_lever;
+typedef struct asp_levers {
+    int64_t memory, seq; // the longest as things are
+    int n;
+    asp_lever at[ASP_MOST_LEVERS];
+} asp_levers;
+// plan: of the longest sequence, seq, as asp_train_plan found it for the options.
+asp_status asp_train_levers(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
+                            const asp_plan *plan, int64_t seq, asp_levers *out_levers);
+void asp_report_levers(const asp_report *r, const asp_levers *l);
 
 // ---- parts of a step
 // -----------------------------------------------------------------------------

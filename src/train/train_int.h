@@ -24,7 +24,10 @@ asp_status asp_seat_open(asp_ctx *cx, const asp_plan *p, asp_comm *comm, int64_t
 void asp_seat_close(asp_seat *s);
 asp_adamw asp_train_adamw(const asp_train_options *o, double lr);
 int64_t asp_adamw_chunks(const asp_plan *p); // how many squares
-// An update from the gradients; step counts from 0.  Returns their global norm before clipping.
+// Before a pass over the program: how it updates parameters, if it does so itself.
+void asp_adamw_prepare(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step);
+// An update from the gradients, unless the program has made it; step counts from 0.  Returns their
+// global norm before clipping.
 double asp_adamw_step(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step);
 int64_t asp_train_exchanged(const asp_comm *comm); // bytes received so far
 

@@ -268,6 +268,11 @@ asp_status asp_trainer_create(const asp_compiled *c, asp_trainer **out_trainer)
                         "--comm %s` runs processes",
                         asp_comm_backend_name(c->options.comm),
                         asp_comm_backend_name(c->options.comm));
+    if (c->options.fuse_optimizer)
+        return asp_fail(
+            c->cx, ASP_ERR_UNSUPPORTED,
+            "fuse-optimizer: a trainer keeps gradients for its user, and these are gone "
+            "when a step ends; `autosp train --fuse-optimizer` needs none");
     asp_trainer *t = calloc(1, sizeof *t);
     if (!t) return asp_fail(c->cx, ASP_ERR_NOMEM, "no memory for a trainer");
     t->c = c;

@@ -115,6 +115,10 @@ static asp_status verify(asp_ctx *cx, const asp_train_options *o, const asp_repo
     if (o->ranks > ASP_VERIFY_MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "verify runs at most %d ranks in one process",
                         ASP_VERIFY_MAX_RANKS);
+    if (o->fuse_optimizer)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "verify compares gradients, which --fuse-optimizer lets go; leave it out "
+                        "(parameters have the same bits with it)");
     if (o->seq == 0)
         return asp_fail(cx, ASP_ERR_USAGE,
                         "verify needs --seq N: it runs the program on one rank too");

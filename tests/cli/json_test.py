@@ -2,6 +2,7 @@
 # (starting the program).  SPDX-License-Identifier: Apache-2.0
 import json
 import math
+import os
 
 from program import Case, main, read, run
 
@@ -13,6 +14,7 @@ KEYS = {
              "process_bytes": int, "exchange_seconds": (int, float), "mfu": float},
     "verify": {"ranks": int, "loss_1": float, "loss_p": float, "loss_rel": (int, float), "worst_grad": str,
                "worst_grad_rel": (int, float), "params_equal": bool, "ok": bool},
+    "levers": {"levers": list},
     "end": {"ok": bool},
 }
 
@@ -91,8 +93,8 @@ class Json(Case):
 
     def test_plan(self):
         p = self.fine("plan", *BASE, "--ranks", 2, "--seq", "max", "--memory", "64MiB", "--json", "-")
-        plan, end = self.records(p.stdout)
-        self.assertEqual((plan["record"], end["record"]), ("plan", "end"))
+        plan, levers, end = self.records(p.stdout)
+        self.assertEqual((plan["record"], levers["record"], end["record"]), ("plan", "levers", "end"))
         longest = plan["max_seq"]
         self.assertGreater(longest, 128)
         self.assertLessEqual(plan["predicted_peak_bytes_rank"], 64 << 20)
@@ -101,6 +103,21 @@ class Json(Case):
         p = run(*fits, longest + 2, cwd=self.dir)
         self.assertEqual(p.returncode, 2)
         self.assertIn(f"--seq {longest}", p.stderr)
+        self.assertLessEqual({"--ac budget", "--ranks 4"}, {x["options"].split(" --sp")[0] for x in levers["levers"]})
+        for lever in levers["levers"]: # what is said to fit does
+            self.assertGreater(lever["max_seq"], longest)
+            self.fine(*fits, lever["max_seq"], *lever["options"].replace("DIR", self.dir).split())
+
+    def test_fused_and_away(self):
+        """The optimizer in the backward, layers' inputs in files: the same losses, bytes as planned."""
+        options = ["train", *BASE, "--ranks", 2, "--ac", "layer", "--steps", 3, "--clip", 0]
+        more = ["--fuse-optimizer", "--offload", self.dir]
+        plain, within = (self.records(self.fine(*options, *o, "--json", "-").stdout) for o in ([], more))
+        self.assertEqual(*([s["loss"] for s in r[1:4]] for r in (plain, within)))
+        self.assertLess(within[0]["predicted_peak_bytes_rank"], plain[0]["predicted_peak_bytes_rank"])
+        self.assertEqual(within[0]["offload_bytes"], 2 * 64 * 32 * 4) # of the first of two layers
+        self.assertIn(f"counted {2 * 2 * 64 * 32 * 4} (equal)", self.fine(*options, *more).stdout)
+        self.assertFalse([f for f in os.listdir(self.dir) if f.startswith("autosp-")])
 
     def test_refused_is_an_end(self):
         p = run("train", *BASE, "--memory", "100KB", "--json", "-", cwd=self.dir)

@@ -1,19 +1,22 @@
 #!/bin/sh
 # Ranks as threads and as MPI processes give the same bits: two runs of three steps leave equal
-# checkpoints.  usage: mpi.sh AUTOSP SOURCE_DIR RANKS STRATEGY
+# checkpoints.  With "fused" the thread run updates parameters behind the backward and the MPI run
+# within it, with layers' inputs in files.  usage: mpi.sh AUTOSP SOURCE_DIR RANKS STRATEGY [fused]
 # SPDX-License-Identifier: Apache-2.0
 set -eu
-autosp=$1 source=$2 ranks=$3 sp=$4
+autosp=$1 source=$2 ranks=$3 sp=$4 fused=${5:-}
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 options="--model $source/examples/demo/config.json --data $source/README.md $source/LICENSE --seq 251 --batch 2
          --ranks $ranks --sp $sp --threads 1 --steps 3 --warmup 2 --ac layer"
+more=
+test -z "$fused" || { options="$options --clip 0"; more="--fuse-optimizer --offload $dir"; }
 # shellcheck disable=SC2086
 "$autosp" train $options --out "$dir/thread" >"$dir/thread.log"
 # shellcheck disable=SC2086
-timeout -k 5 120 mpirun -n "$ranks" --oversubscribe "$autosp" train $options --comm mpi --out "$dir/mpi" >"$dir/mpi.log"
+timeout -k 5 120 mpirun -n "$ranks" --oversubscribe "$autosp" train $options $more --comm mpi --out "$dir/mpi" >"$dir/mpi.log"
 find "$dir/thread" -name "*.safetensors" | sed "s|^$dir/thread/||" | while read -r file; do
     cmp "$dir/thread/$file" "$dir/mpi/$file"
     echo "$file: equal"

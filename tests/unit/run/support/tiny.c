@@ -101,6 +101,7 @@ static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
     if (asp_comm_rank(comm) == 0) {
         j->result->loss = loss;
         j->result->counted = asp_comm_counted(comm);
+        j->result->offloaded = asp_rank_offloaded(r);
         const void *slab = asp_rank_slab(r, ASP_SLAB_GRAD);
         for (int64_t i = 0; i < j->result->count; i++)
             j->result->gradients[i] = get(slab, j->t->dtype, i);
@@ -158,6 +159,7 @@ static asp_status compile_tiny(asp_ctx *cx, void *arg)
                              .ac = t->ac,
                              .tile = t->tile,
                              .memory = t->memory,
+                             .offload = t->offload,
                              .backend = ASP_COMM_thread,
                              .skip_sp = t->skip_sp};
     asp_graph *g;

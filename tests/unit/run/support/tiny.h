@@ -18,6 +18,7 @@ typedef struct tiny {
     const char *ac, *sp;
     int64_t tile;   // rows of a chunk; 0: nothing is tiled
     int64_t memory; // of ac "budget"
+    const char *offload;
     bool skip_sp;
     bool unfused;       // every op runs alone
     bool quick;         // the graph is not verified after each pass
@@ -34,6 +35,7 @@ typedef struct tiny_result {
     double *gradients; // malloc
     asp_plan_report report;
     asp_comm_counts counted;
+    int64_t offloaded; // bytes, written and read
     int n_params;
     int64_t offset[256], length[256];
 } tiny_result;
