@@ -1,33 +1,20 @@
-// The predicted memory of a process against what it takes: the growth of its anonymous resident
-// memory from before the ranks allocate until after the first step and a walk over the states, as
-// an optimizer does.
-//   bench_memory [seq=8192] [ranks=1] [ac=none] [threads=2] [layers=4] [batch=1]
-// One process a measurement.  Prints both and fails beyond 2 % from 256 MiB on.
-// SPDX-License-Identifier: Apache-2.0
+// The predicted memory of a process against what it takes (support/growth.h).
+//   bench_memory [seq=8192] [ranks=1] [ac=none] [threads=2] [layers=4] [batch=1] [tile=0] [fused=0]
+// One process a measurement; fused: the optimizer is part of the program.  Prints both and fails
+// beyond 2 % from 256 MiB on.  SPDX-License-Identifier: Apache-2.0
+#include "bench/support/growth.h"
 #include "front/front.h"
 #include "run/compile.h"
 
 #include <stdlib.h>
 
 typedef struct args {
-    int64_t seq, ranks, layers, batch;
+    int64_t seq, ranks, layers, batch, tile;
+    bool fused;
     int threads;
     const char *ac;
     asp_plan *plan;
-    int64_t before, after;
 } args;
-
-// Bytes of RssAnon in /proc/self/status; 0 where the system has none.
-static int64_t resident(void)
-{
-    FILE *f = fopen("/proc/self/status", "r");
-    char line[256];
-    long long kib = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %lld kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib * 1024;
-}
 
 static asp_status compile(asp_ctx *cx, void *arg)
 {
@@ -49,42 +36,14 @@ static asp_status compile(asp_ctx *cx, void *arg)
                              .sp = "ulysses",
                              .ac = x->ac,
                              .backend = ASP_COMM_thread,
-                             .optimizer = true};
+                             .tile = x->tile,
+                             .optimizer = true,
+                             .fuse_optimizer = x->fused};
     asp_graph *g;
     ASP_TRY(asp_front_hf(cx, &c, ASP_F32, &g));
     asp_status s = asp_compile(cx, g, &o, NULL, &x->plan);
     asp_graph_destroy(g);
     return s;
-}
-
-static void fill(asp_rank *r, const asp_plan *p)
-{
-    float *w = asp_rank_slab(r, ASP_SLAB_PARAM), *m = asp_rank_slab(r, ASP_SLAB_M),
-          *v = asp_rank_slab(r, ASP_SLAB_V);
-    for (int64_t i = 0; i < asp_plan_slab_count(p); i++)
-        w[i] = (float)(i % 17 - 8) * 0.01f, m[i] = v[i] = 0;
-    for (int k = 0; k < asp_plan_n_inputs(p); k++) {
-        int64_t *at = asp_rank_input(r, k);
-        for (int64_t i = 0; i < asp_plan_get_input(p, k)->bytes / 8; i++) at[i] = i % 251;
-    }
-}
-
-static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
-{
-    args *x = arg;
-    asp_team *team;
-    asp_rank *r;
-    double loss;
-    ASP_TRY(asp_team_create(cx, x->threads, -1, &team));
-    ASP_TRY(asp_rank_create(cx, x->plan, comm, team, &r));
-    fill(r, x->plan);
-    ASP_TRY(asp_rank_step(r, &loss));
-    ASP_TRY(asp_comm_barrier(comm));
-    if (asp_comm_rank(comm) == 0) x->after = resident();
-    ASP_TRY(asp_comm_barrier(comm));
-    asp_rank_destroy(r);
-    asp_team_destroy(team);
-    return ASP_OK;
 }
 
 int main(int argc, char **argv)
@@ -94,17 +53,19 @@ int main(int argc, char **argv)
               .ac = argc > 3 ? argv[3] : "none",
               .threads = argc > 4 ? atoi(argv[4]) : 2,
               .layers = argc > 5 ? atoll(argv[5]) : 4,
-              .batch = argc > 6 ? atoll(argv[6]) : 1};
+              .batch = argc > 6 ? atoll(argv[6]) : 1,
+              .tile = argc > 7 ? atoll(argv[7]) : 0,
+              .fused = argc > 8 && atoi(argv[8])};
+    growth g;
     asp_ctx cx;
     asp_ctx_init(&cx);
     asp_status s = asp_guard(&cx, compile, &x);
-    x.before = resident();
-    if (s == ASP_OK) s = asp_ranks_run(&cx, ASP_COMM_thread, (int)x.ranks, rank_main, &x);
+    if (s == ASP_OK) s = growth_of_step(&cx, x.plan, x.threads, &g);
     if (s < 0) {
         fprintf(stderr, "%s\n", cx.message);
         return 1;
     }
-    int64_t predicted = asp_plan_get_report(x.plan)->process_bytes, grown = x.after - x.before;
+    int64_t predicted = asp_plan_get_report(x.plan)->process_bytes, grown = g.bytes;
     double off = 100.0 * (double)(predicted - grown) / (double)grown;
     printf("S %-6lld %lld ranks x %d threads  %-5s  predicted %9.3f MiB  measured %9.3f MiB  off "
            "%+.3f MiB, %+.2f %%\n",

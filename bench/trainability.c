@@ -1,14 +1,15 @@
 // The longest sequence that trains under a cap, measured by running one whole step at that length:
 // a row for each policy.
 //   bench_trainability [model=30m] [cap MiB beside parameters, gradients and optimizer=384]
-//                      [ranks=2] [threads of a rank=1] [most tokens to run, 0: plan only=0]
+//                      [ranks=2] [threads of a rank=1] [rows to run, as 1,4: 0 plans only=0]
 // Models: 30m (8 layers of 512, ffn 1408, 4,096 words), 110m (12 layers of 768, ffn 2048, 32,000
-// words), 8b1 (one layer of Llama-3.1-8B, 32,000 words).  The longest length comes from plans
-// alone; then a process of its own allocates the ranks, runs forward, backward and a walk over the
-// optimizer's states, and its growth is compared with the plan.  Rows above the given length are
-// planned only.  Neighbours: train/fit.c (the search), memory.c (one measurement).
-// SPDX-License-Identifier: Apache-2.0
-#include "base/file.h"
+// words), 8b1 (one layer of Llama-3.1-8B, 32,000 words).  The first row is a graph written by hand
+// for the ranks (baselines/llama.c) with PyTorch's cut.  The longest length comes from plans alone;
+// then a process of its own allocates the ranks, runs forward and backward and walks over the
+// optimizer's states, and its growth is compared with the plan.  Neighbours: train/fit.c (the
+// search), support/growth.c (the measurement).  SPDX-License-Identifier: Apache-2.0
+#include "bench/baselines/llama.h"
+#include "bench/support/growth.h"
 #include "front/front.h"
 #include "train/train.h"
 
@@ -32,41 +33,31 @@ static const shape shapes[] = {
 typedef struct row {
     const char *name, *ac;
     int64_t tile;
+    bool by_hand, fused;
 } row;
 
 static const row rows[] = {
-    {"ulysses, none", "none", 0},
-    {"ulysses, default", "default", 0},
-    {"sac", "sac", 0},
-    {"layer", "layer", 0},
-    {"budget", "budget", 0},
-    {"none + tile", "none", 512},
-    {"sac + tile", "sac", 512},
-    {"layer + tile", "layer", 512},
-    {"budget + tile", "budget", 512},
+    {"by hand, default", "default", 0, true, false},
+    {"none", "none", 0, false, false},
+    {"default", "default", 0, false, false},
+    {"sac", "sac", 0, false, false},
+    {"layer", "layer", 0, false, false},
+    {"budget", "budget", 0, false, false},
+    {"sac + tile", "sac", 512, false, false},
+    {"layer + tile", "layer", 512, false, false},
+    {"budget + tile", "budget", 512, false, false},
+    {"budget + tile + fused", "budget", 512, false, true},
 };
 
 typedef struct run {
     const shape *s;
     int64_t cap, ranks;
     int threads;
-    asp_graph *joint;
+    asp_graph *compiled, *by_hand; // joint
+    const asp_graph *joint;        // of the row
     asp_compile_options options;
     asp_plan *plan;
-    int64_t before, after;
 } run;
-
-// Bytes of RssAnon in /proc/self/status; 0 where the system has none.
-static int64_t resident(void)
-{
-    FILE *f = fopen("/proc/self/status", "r");
-    char line[256];
-    long long kib = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %lld kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib * 1024;
-}
 
 static int64_t states(const asp_plan *p)
 {
@@ -91,8 +82,27 @@ static asp_status compile_joint(asp_ctx *cx, void *arg)
                        .initializer_range = 0.02};
     asp_graph *g;
     ASP_TRY(asp_front_hf(cx, &c, ASP_F32, &g));
-    asp_status r = asp_compile_joint(cx, g, &x->options, NULL, &x->joint);
+    asp_status r = asp_compile_joint(cx, g, &x->options, NULL, &x->compiled);
     asp_graph_destroy(g);
+    return r;
+}
+
+static asp_status compile_by_hand(asp_ctx *cx, void *arg)
+{
+    run *x = arg;
+    const shape *s = x->s;
+    const baseline_shape b = {.layers = (int)s->layers,
+                              .heads = (int)s->heads,
+                              .kv_heads = (int)s->kv_heads,
+                              .width = (int)s->head_dim,
+                              .ffn = (int)s->ffn,
+                              .vocab = (int)s->vocab};
+    asp_compile_options o = x->options;
+    o.sp = "none";
+    asp_model *m = baseline_llama(cx, &b, BASELINE_ULYSSES, (int)x->ranks);
+    if (!m) return ASP_ERR_INPUT; // the message is there
+    asp_status r = asp_compile_joint(cx, m->program.graph, &o, NULL, &x->by_hand);
+    asp_model_destroy(m);
     return r;
 }
 
@@ -100,44 +110,18 @@ static asp_status compile_joint(asp_ctx *cx, void *arg)
 static asp_status find_longest(asp_ctx *cx, void *arg)
 {
     run *x = arg;
-    x->options.seq = 64 * x->ranks;
-    ASP_TRY(asp_compile_plan(cx, x->joint, &x->options, NULL, &x->plan));
-    const int64_t memory = states(x->plan) + x->cap;
+    asp_compile_options alone = x->options; // what is there beside the cap
+    alone.ac = "none";
+    alone.tile = 0;
+    alone.fuse_optimizer = false;
+    alone.seq = 64 * x->ranks;
+    ASP_TRY(asp_compile_plan(cx, x->joint, &alone, NULL, &x->plan));
+    x->options.memory = states(x->plan) + x->cap;
     asp_plan_destroy(x->plan);
     x->plan = NULL;
-    ASP_TRY(asp_train_longest(cx, x->joint, &x->options, memory, &x->options.seq));
+    ASP_TRY(asp_train_longest(cx, x->joint, &x->options, x->options.memory, &x->options.seq));
     if (x->options.seq == 0) return ASP_OK;
     return asp_compile_plan(cx, x->joint, &x->options, NULL, &x->plan);
-}
-
-static void fill(asp_rank *r, const asp_plan *p)
-{
-    float *w = asp_rank_slab(r, ASP_SLAB_PARAM), *m = asp_rank_slab(r, ASP_SLAB_M),
-          *v = asp_rank_slab(r, ASP_SLAB_V);
-    for (int64_t i = 0; i < asp_plan_slab_count(p); i++)
-        w[i] = (float)(i % 17 - 8) * 0.01f, m[i] = v[i] = 0;
-    for (int k = 0; k < asp_plan_n_inputs(p); k++) {
-        int64_t *at = asp_rank_input(r, k);
-        for (int64_t i = 0; i < asp_plan_get_input(p, k)->bytes / 8; i++) at[i] = i % 251;
-    }
-}
-
-static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
-{
-    run *x = arg;
-    asp_team *team;
-    asp_rank *r;
-    double loss;
-    ASP_TRY(asp_team_create(cx, x->threads, -1, &team));
-    ASP_TRY(asp_rank_create(cx, x->plan, comm, team, &r));
-    fill(r, x->plan);
-    ASP_TRY(asp_rank_step(r, &loss));
-    ASP_TRY(asp_comm_barrier(comm));
-    if (asp_comm_rank(comm) == 0) x->after = resident();
-    ASP_TRY(asp_comm_barrier(comm));
-    asp_rank_destroy(r);
-    asp_team_destroy(team);
-    return ASP_OK;
 }
 
 // In a process of its own: what it says stands behind the row.  false: the step did not end well,
@@ -149,15 +133,14 @@ static bool run_step(run *x)
     int status = 0;
     if (child == 0) {
         asp_ctx cx;
+        growth g = {0};
         asp_ctx_init(&cx);
-        x->before = resident();
-        const double start = asp_seconds();
-        asp_status s = asp_ranks_run(&cx, ASP_COMM_thread, (int)x->ranks, rank_main, x);
+        asp_status s = growth_of_step(&cx, x->plan, x->threads, &g);
         if (s < 0) fprintf(stderr, "%s\n", cx.message);
-        const double grown = (double)(x->after - x->before);
+        const double grown = (double)g.bytes;
         const double planned = (double)asp_plan_get_report(x->plan)->process_bytes;
         printf("  measured %9.1f MiB of %9.1f planned (%.3f), %7.1f s", grown / MIB, planned / MIB,
-               grown / planned, asp_seconds() - start);
+               grown / planned, g.seconds);
         fflush(stdout);
         _exit(s < 0 || grown > 1.02 * planned);
     }
@@ -165,36 +148,54 @@ static bool run_step(run *x)
            WEXITSTATUS(status) == 0;
 }
 
-static bool one_row(run *x, const row *r, int64_t most, double *first)
+static bool one_row(run *x, const row *r, bool runs, double *first)
 {
     asp_ctx cx;
     asp_ctx_init(&cx);
+    x->joint = r->by_hand ? x->by_hand : x->compiled;
+    x->options.sp = r->by_hand ? "none" : "ulysses";
     x->options.ac = r->ac;
     x->options.tile = r->tile;
+    x->options.fuse_optimizer = r->fused;
     x->plan = NULL;
-    printf("%-18s", r->name);
+    printf("%-22s", r->name);
     if (asp_guard(&cx, find_longest, x) < 0) {
         printf(" not available: %.100s\n", cx.message);
-        return true;
+        return false;
     }
     const double seq = (double)x->options.seq;
     if (*first == 0) *first = seq;
     printf(" S %8.0f  %5.2fx", seq, *first > 0 ? seq / *first : 0);
     bool good = true;
-    if (x->plan && x->options.seq <= most) good = run_step(x);
+    if (x->plan && runs) good = run_step(x);
     printf("%s%s\n", x->plan ? "  binds: " : "  does not fit",
            x->plan ? asp_plan_get_report(x->plan)->peak_at : "");
+    fflush(stdout);
     asp_plan_destroy(x->plan);
     return good;
 }
 
+// Is the number in a list like 1,4?
+static bool is_in(const char *list, int number)
+{
+    for (const char *s = list; *s; s += strspn(s, ",")) {
+        if (atoi(s) == number) return true;
+        s += strcspn(s, ",");
+    }
+    return false;
+}
+
+static bool compile_both(asp_ctx *cx, run *x)
+{
+    return asp_guard(cx, compile_joint, x) == ASP_OK && asp_guard(cx, compile_by_hand, x) == ASP_OK;
+}
+
 int main(int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : "30m";
+    const char *name = argc > 1 ? argv[1] : "30m", *to_run = argc > 5 ? argv[5] : "0";
     run x = {.cap = (argc > 2 ? atoll(argv[2]) : 384) << 20,
              .ranks = argc > 3 ? atoll(argv[3]) : 2,
              .threads = argc > 4 ? atoi(argv[4]) : 1};
-    const int64_t most = argc > 5 ? atoll(argv[5]) : 0;
     for (size_t i = 0; i < ASP_COUNT_OF(shapes); i++)
         if (strcmp(shapes[i].name, name) == 0) x.s = &shapes[i];
     if (!x.s || x.ranks < 1 || x.threads < 1) {
@@ -211,16 +212,15 @@ int main(int argc, char **argv)
                                       .optimizer = true};
     asp_ctx cx;
     asp_ctx_init(&cx);
-    if (asp_guard(&cx, compile_joint, &x) < 0) {
-        fprintf(stderr, "%s\n", cx.message);
-        return 1;
-    }
+    bool good = compile_both(&cx, &x);
+    if (!good) fprintf(stderr, "%s\n", cx.message);
     printf("%s, %lld MiB a rank beside parameters, gradients and optimizer, %lld ranks x %d "
            "threads, f32\n",
            name, (long long)(x.cap >> 20), (long long)x.ranks, x.threads);
-    bool good = true;
     double first = 0;
-    for (size_t i = 0; i < ASP_COUNT_OF(rows); i++) good &= one_row(&x, &rows[i], most, &first);
-    asp_graph_destroy(x.joint);
+    for (size_t i = 0; x.by_hand && i < ASP_COUNT_OF(rows); i++)
+        good &= one_row(&x, &rows[i], is_in(to_run, (int)i + 1), &first);
+    asp_graph_destroy(x.compiled);
+    asp_graph_destroy(x.by_hand);
     return !good;
 }
