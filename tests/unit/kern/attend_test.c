@@ -480,15 +480,12 @@ static void tiles_against_brute_force(void **s)
                                         "T0[q] - T1[k] <= q - 90",
                                         "q/7 == k/5 | T0[k]/2 <= T1[q]/3",
                                         "T0[q] == 1 & T1[k] == 2"};
-    int decided = 0;
-    for (int trial = 0; trial < 800; trial += SPARSE(7)) {
+    for (int trial = 0; trial < 800 / SPARSE(8); trial++) {
         for (int i = 0; i < 200; i++)
             tokens[0][i] = trial % 2 ? i / 60 : below(3),
             tokens[1][i] = trial % 3 ? i / 25 - 3 : below(4) - 2;
         tile_of(texts[trial % (int)ASP_COUNT_OF(texts)]);
-        decided++;
     }
-    assert_int_equal(decided, 800);
 }
 
 int main(void)
