@@ -209,6 +209,18 @@ static void describe_ends(asp_remat_description *x)
     }
 }
 
+#define MOST_PS 0x1p59 // of all ops: the search adds times up in 64 bits
+
+// A million tokens on a small machine take weeks: only what times are to each other matters then.
+static void scale_times(asp_remat_description *x)
+{
+    double total = 0;
+    for (uint32_t i = 0; i < x->ops.n; i++) total += (double)x->ops.at[i].time_ps;
+    if (total <= MOST_PS) return;
+    for (uint32_t i = 0; i < x->ops.n; i++)
+        x->ops.at[i].time_ps = (int64_t)((double)x->ops.at[i].time_ps * (MOST_PS / total));
+}
+
 // Parameters and inputs live for the whole step: keeping them costs nothing.
 static asp_status describe_all(describer *d, asp_val seed)
 {
@@ -231,6 +243,7 @@ static asp_status describe_all(describer *d, asp_val seed)
     }
     describe_outputs(x, &params);
     describe_ends(x);
+    scale_times(x);
     x->program = (asp_remat_program){.values = x->values.at,
                                      .n_values = x->values.n,
                                      .n_inputs = n_inputs,
