@@ -4,8 +4,9 @@
 // memory plan knows alone: fused rows, results written in place, workspaces, fragments.  So choices
 // are planned, the fastest first, until one fits.  Those that the search says to be far beyond are
 // left out; how far a choice may be beyond and still be planned grows with the memory, so the
-// answer stays monotone in it.  O(choices planned x plan).
-// Neighbours: compile_int.h (contract), pass/remat.h (the description).
+// answer stays monotone in it.  With --offload the search does not know which of the kept values
+// are away: every choice is planned, and that of `layer`, of which most is away, last. O(choices
+// planned x plan). Neighbours: compile_int.h (contract), pass/remat.h (the description).
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/remat.h"
 #include "run/compile_int.h"
@@ -65,10 +66,14 @@ static asp_status try_choice(trial *t, const asp_remat_candidate *c, int64_t *ou
     return ASP_OK;
 }
 
-static asp_status try_smaller(trial *t, const asp_remat_candidate *c)
+static asp_status try_layer(trial *t)
 {
     int64_t bytes;
-    return try_choice(t, c, &bytes);
+    if (!t->options->offload) return ASP_OK;
+    t->passes.ac = "layer";
+    asp_status s = try_choice(t, NULL, &bytes);
+    t->passes.ac = "budget";
+    return s;
 }
 
 // What is always there (parameters, optimizer, inputs) is the difference of the fastest choice's
@@ -81,11 +86,20 @@ static asp_status try_all(trial *t, const asp_remat_candidate *const *choices, u
     int64_t always = bytes - choices[0]->cost.peak;
     for (uint32_t i = 1; i < n; i++) {
         double said = (double)(always + choices[i]->cost.peak);
-        if (said > BEYOND * (double)memory && i + 1 < n) continue;
+        if (said > BEYOND * (double)memory && i + 1 < n && !t->options->offload) continue;
         ASP_TRY(try_choice(t, choices[i], &bytes));
         if (bytes <= memory) return ASP_OK;
     }
-    return ASP_OK;
+    return try_layer(t);
+}
+
+// The smallest, wherever it stands among those at the end.
+static asp_status try_last(trial *t, const asp_remat_candidate *const *choices, uint32_t n)
+{
+    int64_t bytes;
+    for (uint32_t i = n < SMALLEST ? 0 : n - SMALLEST; i < n; i++)
+        ASP_TRY(try_choice(t, choices[i], &bytes));
+    return try_layer(t);
 }
 
 asp_status asp_compile_budget(asp_ctx *cx, const asp_graph *joint,
@@ -102,11 +116,8 @@ asp_status asp_compile_budget(asp_ctx *cx, const asp_graph *joint,
     asp_status s = find_frontier(&t, &a, &f);
     if (s == ASP_OK) {
         const asp_remat_candidate **choices = ASP_NEW_ARRAY(&a, const asp_remat_candidate *, f.n);
-        const uint32_t n = thin(&f, choices), last = n < SMALLEST ? 0 : n - SMALLEST;
-        if (options->smallest)
-            for (uint32_t i = last; s == ASP_OK && i < n; i++) s = try_smaller(&t, choices[i]);
-        else
-            s = try_all(&t, choices, n);
+        const uint32_t n = thin(&f, choices);
+        s = options->smallest ? try_last(&t, choices, n) : try_all(&t, choices, n);
     }
     asp_arena_fini(&a);
     if (s < 0) {

@@ -84,6 +84,31 @@ static void memory_does_not_grow_with_layers(void **state)
     assert_int_equal(arena[0], arena[1]);
 }
 
+static int64_t bytes_of(const tiny *t)
+{
+    asp_ctx cx;
+    asp_ctx_init(&cx);
+    asp_plan *p = tiny_plan(&cx, t);
+    const int64_t bytes = asp_plan_get_report(p)->rank_bytes;
+    asp_plan_destroy(p);
+    return bytes;
+}
+
+// The search does not know what is away; its smallest program is no larger than layer's all the
+// same, and what fits that is found.
+static void budgets_know_what_layer_takes(void **state)
+{
+    (void)state;
+    tiny t = model(1);
+    t.offload = folder;
+    const int64_t layer = bytes_of(&t);
+    t.ac = "budget";
+    t.memory = 1;
+    assert_true(bytes_of(&t) <= layer);
+    t.memory = layer;
+    assert_true(bytes_of(&t) <= layer);
+}
+
 static void limit_files(rlim_t bytes)
 {
     struct rlimit r;
@@ -139,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_the_same),
         cmocka_unit_test(memory_does_not_grow_with_layers),
+        cmocka_unit_test(budgets_know_what_layer_takes),
         cmocka_unit_test(a_full_folder_is_refused_before_the_step),
         cmocka_unit_test(a_write_that_fails_ends_the_step),
     };
