@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define MIB 1048576.0
+#define OFFLOAD "/tmp"
 
 typedef struct shape {
     const char *name;
@@ -33,20 +34,22 @@ static const shape shapes[] = {
 typedef struct row {
     const char *name, *ac;
     int64_t tile;
-    bool by_hand, fused;
+    bool by_hand, offload, fused;
 } row;
 
 static const row rows[] = {
-    {"by hand, default", "default", 0, true, false},
-    {"none", "none", 0, false, false},
-    {"default", "default", 0, false, false},
-    {"sac", "sac", 0, false, false},
-    {"layer", "layer", 0, false, false},
-    {"budget", "budget", 0, false, false},
-    {"sac + tile", "sac", 512, false, false},
-    {"layer + tile", "layer", 512, false, false},
-    {"budget + tile", "budget", 512, false, false},
-    {"budget + tile + fused", "budget", 512, false, true},
+    {.name = "by hand, default", .ac = "default", .by_hand = true},
+    {.name = "none", .ac = "none"},
+    {.name = "default", .ac = "default"},
+    {.name = "sac", .ac = "sac"},
+    {.name = "layer", .ac = "layer"},
+    {.name = "budget", .ac = "budget"},
+    {.name = "sac + tile", .ac = "sac", .tile = 512},
+    {.name = "layer + tile", .ac = "layer", .tile = 512},
+    {.name = "budget + tile", .ac = "budget", .tile = 512},
+    {.name = "... + fused optimizer", .ac = "budget", .tile = 512, .fused = true},
+    {.name = "budget + tile + offload", .ac = "budget", .tile = 512, .offload = true},
+    {.name = "... + fused optimizer", .ac = "budget", .tile = 512, .offload = true, .fused = true},
 };
 
 typedef struct run {
@@ -114,6 +117,7 @@ static asp_status find_longest(asp_ctx *cx, void *arg)
     alone.ac = "none";
     alone.tile = 0;
     alone.fuse_optimizer = false;
+    alone.offload = NULL;
     alone.seq = 64 * x->ranks;
     ASP_TRY(asp_compile_plan(cx, x->joint, &alone, NULL, &x->plan));
     x->options.memory = states(x->plan) + x->cap;
@@ -157,8 +161,9 @@ static bool one_row(run *x, const row *r, bool runs, double *first)
     x->options.ac = r->ac;
     x->options.tile = r->tile;
     x->options.fuse_optimizer = r->fused;
+    x->options.offload = r->offload ? OFFLOAD : NULL;
     x->plan = NULL;
-    printf("%-22s", r->name);
+    printf("%-24s", r->name);
     if (asp_guard(&cx, find_longest, x) < 0) {
         printf(" not available: %.100s\n", cx.message);
         return false;

@@ -20,6 +20,7 @@ if(TARGET bench_memory AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ASP_SANITI
     string(REPLACE ";" "." name "${run}")
     add_test(NAME run.memory.${name} COMMAND bench_memory ${run})
   endforeach()
+  add_test(NAME run.budgets COMMAND bench_budgets vocab 4)
 endif()
 
 # Ranks as threads against ranks as processes.
