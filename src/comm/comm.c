@@ -34,7 +34,31 @@ const char *asp_comm_op_name(asp_comm_op op) { return op_names[op]; }
 int asp_comm_rank(const asp_comm *comm) { return comm->rank; }
 int asp_comm_ranks(const asp_comm *comm) { return comm->ranks; }
 asp_comm_backend asp_comm_kind(const asp_comm *comm) { return comm->kind; }
-asp_comm_counts asp_comm_counted(const asp_comm *comm) { return comm->counts; }
+
+asp_comm_counts asp_comm_counted(const asp_comm *comm)
+{
+    asp_comm_counts sum = comm->counts;
+    for (int i = 0; comm->group && i < ASP_COMM_OP_COUNT; i++) {
+        sum.calls[i] += comm->group->counts.calls[i];
+        sum.bytes[i] += comm->group->counts.bytes[i];
+    }
+    return sum;
+}
+
+asp_status asp_comm_group(asp_comm *comm, int ranks, asp_comm **out_group)
+{
+    if (ranks < 1 || comm->ranks % ranks != 0)
+        return asp_fail(comm->cx, ASP_ERR_USAGE, "%d ranks are no groups of %d", comm->ranks,
+                        ranks);
+    if (ranks == comm->ranks) {
+        *out_group = comm;
+        return ASP_OK;
+    }
+    if (!comm->group) ASP_TRY(comm->ops->open_group(comm, ranks, &comm->group));
+    ASP_CHECK(comm->group->ranks == ranks); // one division
+    *out_group = comm->group;
+    return ASP_OK;
+}
 
 // ---- formulas ------------------------------------------------------------------------------
 
@@ -297,9 +321,17 @@ static void self_abort(asp_comm *c, asp_status s, const char *message, bool toge
     (void)c, (void)s, (void)message, (void)together;
 }
 
-static const asp_comm_vtable self_ops = {
-    self_all_to_all,   self_all_reduce,   self_all_gather,    self_broadcast,    self_barrier,
-    self_rotate_begin, self_rotate_await, self_rotate_cancel, self_gather_words, self_abort};
+// One rank is no groups of less: asp_comm_group does not ask.
+static asp_status self_open_group(asp_comm *c, int ranks, asp_comm **out_group)
+{
+    (void)ranks, (void)out_group;
+    return asp_fail(c->cx, ASP_ERR_USAGE, "one rank has no groups");
+}
+
+static const asp_comm_vtable self_ops = {self_all_to_all,   self_all_reduce,    self_all_gather,
+                                         self_broadcast,    self_barrier,       self_rotate_begin,
+                                         self_rotate_await, self_rotate_cancel, self_gather_words,
+                                         self_abort,        self_open_group};
 
 // ---- running -------------------------------------------------------------------------------
 

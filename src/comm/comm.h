@@ -66,6 +66,12 @@ int asp_comm_rank(const asp_comm *comm);
 int asp_comm_ranks(const asp_comm *comm);
 asp_comm_backend asp_comm_kind(const asp_comm *comm); // thread for a rank alone
 
+// The communicator of this rank's group of `ranks` neighbours, which divide all ranks: 0 .. ranks -
+// 1, the next `ranks`, and so on.  All ranks ask, for one and the same size; it is comm itself
+// where the group is all, else it dies with comm.  Operations on it are among the group; a failure
+// still ends all ranks.
+asp_status asp_comm_group(asp_comm *comm, int ranks, asp_comm **out_group);
+
 // ---- operations ----------------------------------------------------------------------------
 
 // All of them block, and all ranks call the same ones in the same order with the same shapes.  On
@@ -140,7 +146,7 @@ int64_t asp_comm_work_bytes(asp_comm_backend backend, asp_comm_op op, int64_t co
                             int64_t elem_bytes, int ranks);
 
 // What was really copied from other ranks so far, counted at the copies, and how often each
-// operation ran.  agree is not counted.
+// operation ran, in the rank's group too.  agree is not counted.
 typedef struct asp_comm_counts {
     int64_t calls[ASP_COMM_OP_COUNT];
     int64_t bytes[ASP_COMM_OP_COUNT];

@@ -96,16 +96,20 @@ typedef struct asp_comm_vtable {
     asp_status (*gather_words)(asp_comm *c, uint64_t value, uint64_t *out);
     // Ends all ranks; together: all ranks found the same failure and report it as one.
     void (*abort)(asp_comm *c, asp_status s, const char *message, bool together);
+    // Of `ranks` neighbours, which divide all; freed with c, whose `group` it becomes.
+    asp_status (*open_group)(asp_comm *c, int ranks, asp_comm **out_group);
 } asp_comm_vtable;
 
 struct asp_comm { // first member of each backend's own
     const asp_comm_vtable *ops;
     asp_ctx *cx; // borrowed: the rank's
     int rank, ranks;
+    int first;       // of a group: its rank 0 among all
+    asp_comm *group; // owned: this rank's group; NULL: nobody asked
     asp_comm_backend kind;
-    asp_comm_counts counts;
-    int rotations;   // under way
-    uint64_t *words; // borrowed: ranks of them, for agree
+    asp_comm_counts counts; // without those of the group
+    int rotations;          // under way
+    uint64_t *words;        // borrowed: ranks of them, for agree
 };
 
 asp_status asp_thread_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg);

@@ -77,22 +77,28 @@ typedef struct rotation {
     MPI_Request requests[2];
 } rotation;
 
+// What all communicators of this process share: the messages, and how it fails.
+typedef struct job {
+    MPI_Comm data, control;
+    int rank, ranks;
+    process *peers;     // owned: ranks of them
+    MPI_Request *notes; // owned: ranks of them
+    bool watch;         // false while ranks may end normally
+    bool ended;         // a failure is known; note holds it
+    bool told;          // this rank sent notes of its own
+    int speaker;        // rank whose process reports the failure
+    note note;          // the failure that stands
+    note mine;          // what this rank sent; must outlive the sends
+    asp_ctx cx;         // the rank's
+} job;
+
 typedef struct mpi_comm {
     asp_comm base;
-    MPI_Comm data, control;
-    process *peers;     // owned: ranks of them
-    char *small;        // owned: ranks * ASP_COMM_SMALL_BYTES, for sums of little
-    const void **x;     // owned: ranks of them
-    MPI_Request *notes; // owned: ranks of them
+    job *job;       // owned by the communicator of all ranks
+    char *small;    // owned: ranks * ASP_COMM_SMALL_BYTES, for sums of little
+    const void **x; // owned: ranks of them
     rotation rotations[ASP_COMM_ROTATIONS]; // number n at n mod ASP_COMM_ROTATIONS
     uint64_t begun, awaited;
-    bool watch;  // false while ranks may end normally
-    bool ended;  // a failure is known; note holds it
-    bool told;   // this rank sent notes of its own
-    int speaker; // rank whose process reports the failure
-    note note;   // the failure that stands
-    note mine;   // what this rank sent; must outlive the sends
-    asp_ctx cx;
 } mpi_comm;
 
 // ---- failing -------------------------------------------------------------------------------
@@ -107,81 +113,81 @@ static void sleep_us(int64_t us)
 
 static bool alive(const process *p) { return kill((pid_t)p->pid, 0) == 0 || errno == EPERM; }
 
-static asp_status ended(mpi_comm *c)
+static asp_status ended(job *j)
 {
-    const note *n = &c->note;
-    if (n->together) return asp_fail(&c->cx, ASP_ERR_PEER, "%.4000s", n->text);
-    return asp_fail(&c->cx, ASP_ERR_PEER, "rank %d failed: %.4000s", n->rank, n->text);
+    const note *n = &j->note;
+    if (n->together) return asp_fail(&j->cx, ASP_ERR_PEER, "%.4000s", n->text);
+    return asp_fail(&j->cx, ASP_ERR_PEER, "rank %d failed: %.4000s", n->rank, n->text);
 }
 
-static void stand(mpi_comm *c, const note *n, int speaker)
+static void stand(job *j, const note *n, int speaker)
 {
-    c->note = *n;
-    c->speaker = speaker;
-    c->ended = true;
+    j->note = *n;
+    j->speaker = speaker;
+    j->ended = true;
 }
 
 // Takes a note that has arrived; one from a lower rank displaces a higher one.
-static bool take_note(mpi_comm *c)
+static bool take_note(job *j)
 {
     int there = 0;
     MPI_Status from;
-    if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTE, c->control, &there, &from) != MPI_SUCCESS || !there)
+    if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTE, j->control, &there, &from) != MPI_SUCCESS || !there)
         return false;
     note n;
-    if (MPI_Recv(&n, (int)sizeof n, MPI_BYTE, from.MPI_SOURCE, TAG_NOTE, c->control,
+    if (MPI_Recv(&n, (int)sizeof n, MPI_BYTE, from.MPI_SOURCE, TAG_NOTE, j->control,
                  MPI_STATUS_IGNORE) != MPI_SUCCESS)
         return false;
     n.text[sizeof n.text - 1] = '\0';
-    if (!c->ended || n.rank < c->note.rank) stand(c, &n, n.rank);
+    if (!j->ended || n.rank < j->note.rank) stand(j, &n, n.rank);
     return true;
 }
 
 // Finds a process of this host that is gone; the lowest living rank speaks for it.
-static bool miss_peer(mpi_comm *c)
+static bool miss_peer(job *j)
 {
-    int gone = -1, speaker = c->base.rank;
-    for (int r = 0; r < c->base.ranks; r++) {
-        const process *p = &c->peers[r];
+    int gone = -1, speaker = j->rank;
+    for (int r = 0; r < j->ranks; r++) {
+        const process *p = &j->peers[r];
         bool here = p->pid == 0 || alive(p);
         if (!here && gone < 0) gone = r;
         if (here && r < speaker) speaker = r;
     }
-    if (gone < 0 || take_note(c)) return gone >= 0;
+    if (gone < 0 || take_note(j)) return gone >= 0;
     note n = {.status = ASP_ERR_PEER, .rank = gone};
     snprintf(n.text, sizeof n.text,
              "its process %lld ended before its work did (killed, or left by exit)",
-             (long long)c->peers[gone].pid);
-    stand(c, &n, speaker);
+             (long long)j->peers[gone].pid);
+    stand(j, &n, speaker);
     return true;
 }
 
 // Sends this rank's failure to all others and lets the lowest of several failures stand.
 static void mpi_abort(asp_comm *base, asp_status s, const char *message, bool together)
 {
-    mpi_comm *c = (mpi_comm *)base;
-    while (take_note(c)) {
+    job *j = ((mpi_comm *)base)->job;
+    while (take_note(j)) {
     }
-    if (c->ended || c->told) return;
-    c->told = true;
+    if (j->ended || j->told) return;
+    j->told = true;
     // Where all found the same, rank 0 speaks.
-    c->mine = (note){.status = s, .rank = together ? 0 : base->rank, .together = together};
-    snprintf(c->mine.text, sizeof c->mine.text, "%s", message);
-    stand(c, &c->mine, c->mine.rank);
+    j->mine = (note){.status = s, .rank = together ? 0 : j->rank, .together = together};
+    snprintf(j->mine.text, sizeof j->mine.text, "%s", message);
+    stand(j, &j->mine, j->mine.rank);
     // Short messages are on their way at once, whether the peer looks or not.
-    int n = 0, bytes = (int)(offsetof(note, text) + strlen(c->mine.text) + 1);
-    for (int r = 0; r < base->ranks; r++) {
-        if (r == base->rank) continue;
-        if (MPI_Isend(&c->mine, bytes, MPI_BYTE, r, TAG_NOTE, c->control, &c->notes[n]) ==
+    int n = 0, bytes = (int)(offsetof(note, text) + strlen(j->mine.text) + 1);
+    for (int r = 0; r < j->ranks; r++) {
+        if (r == j->rank) continue;
+        if (MPI_Isend(&j->mine, bytes, MPI_BYTE, r, TAG_NOTE, j->control, &j->notes[n]) ==
             MPI_SUCCESS)
             n++;
     }
     int64_t start = now_us();
     for (int sent = 0;;) {
-        take_note(c);
-        if (!sent && MPI_Testall(n, c->notes, &sent, MPI_STATUSES_IGNORE) != MPI_SUCCESS) sent = 1;
+        take_note(j);
+        if (!sent && MPI_Testall(n, j->notes, &sent, MPI_STATUSES_IGNORE) != MPI_SUCCESS) sent = 1;
         int64_t passed = now_us() - start;
-        bool tie_over = c->mine.rank == 0 || passed > TIE_US;
+        bool tie_over = j->mine.rank == 0 || passed > TIE_US;
         if ((sent && tie_over) || passed > SEND_NOTES_US) break;
         sleep_us(SLEEP_US);
     }
@@ -189,32 +195,32 @@ static void mpi_abort(asp_comm *base, asp_status s, const char *message, bool to
 
 // ---- messages ------------------------------------------------------------------------------
 
-static asp_status mpi_error(mpi_comm *c, const char *what, int error)
+static asp_status mpi_error(job *j, const char *what, int error)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
     MPI_Error_string(error, text, &n);
-    return asp_fail(&c->cx, ASP_ERR_PEER, "%s: MPI says: %s", what, text);
+    return asp_fail(&j->cx, ASP_ERR_PEER, "%s: MPI says: %s", what, text);
 }
 
 // One look beside the messages; false when a failure is known.
-static bool all_well(mpi_comm *c, int64_t *looked_us)
+static bool all_well(job *j, int64_t *looked_us)
 {
-    if (take_note(c)) return false;
+    if (take_note(j)) return false;
     int64_t now = now_us();
-    if (!c->watch || now - *looked_us < LOOK_AT_PEERS_US) return true;
+    if (!j->watch || now - *looked_us < LOOK_AT_PEERS_US) return true;
     *looked_us = now;
-    return !miss_peer(c);
+    return !miss_peer(j);
 }
 
-static asp_status wait_requests(mpi_comm *c, MPI_Request *requests, int n)
+static asp_status wait_requests(job *j, MPI_Request *requests, int n)
 {
     int64_t start = now_us(), looked = start;
     for (int64_t polls = 0;; polls++) {
         int done = 0, error = MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE);
-        if (error != MPI_SUCCESS) return mpi_error(c, "waiting for a peer", error);
+        if (error != MPI_SUCCESS) return mpi_error(j, "waiting for a peer", error);
         if (done) return ASP_OK;
-        if (polls % POLLS_PER_LOOK == POLLS_PER_LOOK - 1 && !all_well(c, &looked)) return ended(c);
+        if (polls % POLLS_PER_LOOK == POLLS_PER_LOOK - 1 && !all_well(j, &looked)) return ended(j);
         if (polls < FAST_POLLS) continue;
         if (now_us() - start < SLEEP_AFTER_US)
             sched_yield();
@@ -233,13 +239,13 @@ static asp_status swap(mpi_comm *c, int to, const void *out, int64_t out_bytes, 
         int64_t in_n = asp_min(MESSAGE_BYTES, in_bytes - at);
         int64_t out_n = asp_min(MESSAGE_BYTES, out_bytes - at);
         if (in_n > 0)
-            error = MPI_Irecv((char *)in + at, (int)in_n, MPI_BYTE, from, TAG_DATA, c->data,
-                              &requests[n++]);
+            error = MPI_Irecv((char *)in + at, (int)in_n, MPI_BYTE, c->base.first + from, TAG_DATA,
+                              c->job->data, &requests[n++]);
         if (error == MPI_SUCCESS && out_n > 0)
-            error = MPI_Isend((const char *)out + at, (int)out_n, MPI_BYTE, to, TAG_DATA, c->data,
-                              &requests[n++]);
-        if (error != MPI_SUCCESS) return mpi_error(c, "sending to a peer", error);
-        ASP_TRY(wait_requests(c, requests, n));
+            error = MPI_Isend((const char *)out + at, (int)out_n, MPI_BYTE, c->base.first + to,
+                              TAG_DATA, c->job->data, &requests[n++]);
+        if (error != MPI_SUCCESS) return mpi_error(c->job, "sending to a peer", error);
+        ASP_TRY(wait_requests(c->job, requests, n));
     }
     return ASP_OK;
 }
@@ -284,7 +290,7 @@ static asp_status mpi_all_to_all(asp_comm *base, asp_team *team, const asp_excha
                                  const void *x, void *y, void *work)
 {
     mpi_comm *c = (mpi_comm *)base;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     const int me = base->rank % e->ranks;
     asp_piece own = asp_piece_strips(asp_exchange_runs(e, me, me), asp_exchange_target(e, y, me),
                                      asp_exchange_source(e, x, me), false);
@@ -358,7 +364,7 @@ static asp_status mpi_all_reduce(asp_comm *base, asp_team *team, const void *x, 
 {
     mpi_comm *c = (mpi_comm *)base;
     int64_t elem = asp_dtypes[dtype].bytes;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     if (count * elem <= ASP_COMM_SMALL_BYTES) return reduce_small(c, x, dtype, count, y);
     ASP_TRY(reduce_slice(c, team, x, dtype, count, y, work));
     int64_t own = asp_slice_begin(count, base->ranks, base->rank) * elem;
@@ -378,7 +384,7 @@ static asp_status mpi_all_gather(asp_comm *base, asp_team *team, const void *x, 
                                  void *y)
 {
     mpi_comm *c = (mpi_comm *)base;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     char *own = (char *)y + base->rank * bytes;
     asp_piece p = asp_piece_bytes(own, x, bytes, false);
     if (x != own) asp_move(team, &p, 1);
@@ -389,7 +395,7 @@ static asp_status mpi_broadcast(asp_comm *base, asp_team *team, void *data, int6
 {
     (void)team;
     mpi_comm *c = (mpi_comm *)base;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     if (base->rank > 0) {
         ASP_TRY(swap(c, 0, NULL, 0, 0, data, bytes));
         base->counts.bytes[ASP_COMM_broadcast] += bytes;
@@ -403,7 +409,7 @@ static asp_status mpi_broadcast(asp_comm *base, asp_team *team, void *data, int6
 static asp_status mpi_barrier(asp_comm *base)
 {
     mpi_comm *c = (mpi_comm *)base;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     for (int s = 1; s < base->ranks; s *= 2) {
         char out = 0, in;
         ASP_TRY(swap(c, after(c, s), &out, 1, before(c, s), &in, 1));
@@ -415,23 +421,25 @@ static asp_status mpi_barrier(asp_comm *base)
 static asp_status mpi_rotate_begin(asp_comm *base, const void *x, int64_t bytes, int by, void *y)
 {
     mpi_comm *c = (mpi_comm *)base;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     rotation *r = &c->rotations[c->begun++ % ASP_COMM_ROTATIONS];
     int n = (int)asp_min(MESSAGE_BYTES, bytes);
     *r = (rotation){.x = x, .y = y, .bytes = bytes, .to = after(c, by), .from = before(c, by)};
-    int error = MPI_Irecv(y, n, MPI_BYTE, r->from, TAG_ROTATION, c->data, &r->requests[0]);
+    int error = MPI_Irecv(y, n, MPI_BYTE, base->first + r->from, TAG_ROTATION, c->job->data,
+                          &r->requests[0]);
     if (error == MPI_SUCCESS)
-        error = MPI_Isend(x, n, MPI_BYTE, r->to, TAG_ROTATION, c->data, &r->requests[1]);
-    return error == MPI_SUCCESS ? ASP_OK : mpi_error(c, "sending to a peer", error);
+        error = MPI_Isend(x, n, MPI_BYTE, base->first + r->to, TAG_ROTATION, c->job->data,
+                          &r->requests[1]);
+    return error == MPI_SUCCESS ? ASP_OK : mpi_error(c->job, "sending to a peer", error);
 }
 
 static asp_status mpi_rotate_await(asp_comm *base, asp_team *team)
 {
     (void)team;
     mpi_comm *c = (mpi_comm *)base;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     rotation *r = &c->rotations[c->awaited++ % ASP_COMM_ROTATIONS];
-    ASP_TRY(wait_requests(c, r->requests, 2));
+    ASP_TRY(wait_requests(c->job, r->requests, 2));
     int64_t at = asp_min(MESSAGE_BYTES, r->bytes);
     ASP_TRY(swap(c, r->to, (const char *)r->x + at, r->bytes - at, r->from, (char *)r->y + at,
                  r->bytes - at));
@@ -446,14 +454,17 @@ static asp_status mpi_gather_words(asp_comm *base, uint64_t value, uint64_t *out
 {
     mpi_comm *c = (mpi_comm *)base;
     int64_t uncounted = 0;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     out[base->rank] = value;
     return gather(c, (char *)out, sizeof value, &uncounted);
 }
 
-static const asp_comm_vtable mpi_ops = {
-    mpi_all_to_all,   mpi_all_reduce,   mpi_all_gather,    mpi_broadcast,    mpi_barrier,
-    mpi_rotate_begin, mpi_rotate_await, mpi_rotate_cancel, mpi_gather_words, mpi_abort};
+static asp_status mpi_open_group(asp_comm *base, int ranks, asp_comm **out_group);
+
+static const asp_comm_vtable mpi_ops = {mpi_all_to_all,   mpi_all_reduce,    mpi_all_gather,
+                                        mpi_broadcast,    mpi_barrier,       mpi_rotate_begin,
+                                        mpi_rotate_await, mpi_rotate_cancel, mpi_gather_words,
+                                        mpi_abort,        mpi_open_group};
 
 // ---- running -------------------------------------------------------------------------------
 
@@ -478,76 +489,104 @@ static asp_status start_mpi(asp_ctx *cx, bool *out_own)
 }
 
 // Every rank learns who the others are; processes that this one can see are watched.
-static void meet_peers(mpi_comm *c, asp_status status)
+static void meet_peers(job *j, asp_status status)
 {
     char name[MPI_MAX_PROCESSOR_NAME];
     int n = 0;
     MPI_Get_processor_name(name, &n);
     process me = {asp_hash(name, (size_t)n, 0), getpid(), status};
-    MPI_Allgather(&me, (int)sizeof me, MPI_BYTE, c->peers, (int)sizeof me, MPI_BYTE, c->control);
-    for (int r = 0; r < c->base.ranks; r++) {
-        process *p = &c->peers[r];
-        if (r == c->base.rank || p->host != me.host || !alive(p)) p->pid = 0;
+    MPI_Allgather(&me, (int)sizeof me, MPI_BYTE, j->peers, (int)sizeof me, MPI_BYTE, j->control);
+    for (int r = 0; r < j->ranks; r++) {
+        process *p = &j->peers[r];
+        if (r == j->rank || p->host != me.host || !alive(p)) p->pid = 0;
     }
 }
 
-static asp_status open_comm(asp_ctx *cx, asp_status before, mpi_comm *c)
+static bool fill_comm(mpi_comm *c, job *j, int rank, int ranks)
 {
-    int rank, ranks;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     size_t n = (size_t)ranks;
-    *c = (mpi_comm){.peers = calloc(n, sizeof *c->peers),
-                    .small = malloc(n * ASP_COMM_SMALL_BYTES),
-                    .x = calloc(n, sizeof *c->x),
-                    .notes = calloc(n, sizeof *c->notes)};
+    *c = (mpi_comm){
+        .job = j, .small = malloc(n * ASP_COMM_SMALL_BYTES), .x = calloc(n, sizeof *c->x)};
     c->base = (asp_comm){.ops = &mpi_ops,
-                         .cx = &c->cx,
+                         .cx = &j->cx,
                          .rank = rank,
                          .ranks = ranks,
                          .kind = ASP_COMM_mpi,
                          .words = calloc(n, sizeof(uint64_t))};
-    c->cx.verify_each_pass = cx->verify_each_pass;
-    if (!c->peers || !c->small || !c->x || !c->notes || !c->base.words)
-        return asp_fail(cx, ASP_ERR_NOMEM, "rank %d: the machine refused memory for %d ranks", rank,
-                        ranks);
-    MPI_Comm_dup(MPI_COMM_WORLD, &c->data);
-    MPI_Comm_dup(MPI_COMM_WORLD, &c->control);
-    MPI_Comm_set_errhandler(c->data, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(c->control, MPI_ERRORS_RETURN);
-    meet_peers(c, before);
-    c->watch = true;
+    return c->small && c->x && c->base.words;
+}
+
+static void clear_comm(mpi_comm *c)
+{
+    free(c->small);
+    free(c->x);
+    free(c->base.words);
+}
+
+// Messages of a group go beside those of all: each pair of ranks sends and awaits in one order.
+static asp_status mpi_open_group(asp_comm *base, int ranks, asp_comm **out_group)
+{
+    const int first = base->rank / ranks * ranks;
+    mpi_comm *c = calloc(1, sizeof *c);
+    if (c && fill_comm(c, ((mpi_comm *)base)->job, base->rank - first, ranks)) {
+        c->base.first = first;
+        *out_group = &c->base;
+        return ASP_OK;
+    }
+    if (c) clear_comm(c);
+    free(c);
+    return asp_fail(base->cx, ASP_ERR_NOMEM, "no memory for a group of %d ranks", ranks);
+}
+
+static asp_status open_comm(asp_ctx *cx, asp_status before, mpi_comm *c, job *j)
+{
+    MPI_Comm_rank(MPI_COMM_WORLD, &j->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &j->ranks);
+    j->peers = calloc((size_t)j->ranks, sizeof *j->peers);
+    j->notes = calloc((size_t)j->ranks, sizeof *j->notes);
+    j->cx.verify_each_pass = cx->verify_each_pass;
+    if (!fill_comm(c, j, j->rank, j->ranks) || !j->peers || !j->notes)
+        return asp_fail(cx, ASP_ERR_NOMEM, "rank %d: the machine refused memory for %d ranks",
+                        j->rank, j->ranks);
+    MPI_Comm_dup(MPI_COMM_WORLD, &j->data);
+    MPI_Comm_dup(MPI_COMM_WORLD, &j->control);
+    MPI_Comm_set_errhandler(j->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(j->control, MPI_ERRORS_RETURN);
+    meet_peers(j, before);
+    j->watch = true;
     return ASP_OK;
 }
 
 static void free_comm(mpi_comm *c)
 {
-    free(c->peers);
-    free(c->small);
-    free(c->x);
-    free(c->notes);
-    free(c->base.words);
+    mpi_comm *group = (mpi_comm *)c->base.group;
+    if (group) clear_comm(group);
+    free(group);
+    clear_comm(c);
+    free(c->job->peers);
+    free(c->job->notes);
+    free(c->job);
     free(c);
 }
 
 // mpirun ends the job as soon as one process leaves with an error: let the speaking one go first,
 // so that its message is out.
-static void let_speak(const mpi_comm *c, int speaker)
+static void let_speak(const job *j, int speaker)
 {
-    const process *p = &c->peers[speaker];
+    const process *p = &j->peers[speaker];
     int64_t start = now_us();
     while (now_us() - start < LAST_WORD_US && (p->pid == 0 || alive(p))) sleep_us(1000);
 }
 
-static asp_status report(asp_ctx *cx, const mpi_comm *c)
+static asp_status report(asp_ctx *cx, const job *j)
 {
-    const note *n = &c->note;
-    if (c->speaker != c->base.rank) {
-        let_speak(c, c->speaker);
+    const note *n = &j->note;
+    if (j->speaker != j->rank) {
+        let_speak(j, j->speaker);
         cx->message[0] = '\0';
         return ASP_ERR_PEER;
     }
-    if (n->together || c->base.ranks == 1)
+    if (n->together || j->ranks == 1)
         return asp_fail(cx, (asp_status)n->status, "%.4000s", n->text);
     return asp_fail(cx, (asp_status)n->status, "rank %d: %.4000s", n->rank, n->text);
 }
@@ -556,39 +595,40 @@ static asp_status report(asp_ctx *cx, const mpi_comm *c)
 static asp_status check_ranks(mpi_comm *c, int ranks)
 {
     if (ranks == c->base.ranks) return ASP_OK;
-    return asp_fail(&c->cx, ASP_ERR_USAGE,
-                    "--ranks %d, but MPI started %d process%s; start it as mpirun -n %d", ranks,
+    return asp_fail(c->base.cx, ASP_ERR_USAGE,
+                    "%d ranks (--ranks times --dp), but MPI started %d process%s; start it as "
+                    "mpirun -n %d",
+                    ranks,
                     c->base.ranks, c->base.ranks == 1 ? "" : "es", ranks);
 }
 
 // Runs the rank; on success nobody leaves before all have come.
 static asp_status run_rank(mpi_comm *c, asp_rank_fn *fn, void *arg)
 {
-    asp_status s = asp_rank_call(fn, arg, &c->base, &c->cx);
+    asp_status s = asp_rank_call(fn, arg, &c->base, c->base.cx);
     if (s < 0) return s;
-    if (c->ended) return ended(c);
+    if (c->job->ended) return ended(c->job);
     // A peer that has left the first barrier waits in the second, one that has left that may be
     // gone.
     ASP_TRY(mpi_barrier(&c->base));
-    c->watch = false;
+    c->job->watch = false;
     ASP_TRY(mpi_barrier(&c->base));
     return s;
 }
 
 // Some have failed before their ranks could run: the lowest of them speaks, for all if all have.
-static bool refused_before(const asp_ctx *cx, mpi_comm *c)
+static bool refused_before(const asp_ctx *cx, job *j)
 {
     int first = -1, failed = 0;
-    for (int r = 0; r < c->base.ranks; r++) {
-        if (c->peers[r].status >= 0) continue;
+    for (int r = 0; r < j->ranks; r++) {
+        if (j->peers[r].status >= 0) continue;
         if (first < 0) first = r;
         failed++;
     }
     if (first < 0) return false;
-    note n = {
-        .status = (int)c->peers[first].status, .rank = first, .together = failed == c->base.ranks};
-    if (first == c->base.rank) snprintf(n.text, sizeof n.text, "%s", cx->message);
-    stand(c, &n, first);
+    note n = {.status = (int)j->peers[first].status, .rank = first, .together = failed == j->ranks};
+    if (first == j->rank) snprintf(n.text, sizeof n.text, "%s", cx->message);
+    stand(j, &n, first);
     return true;
 }
 
@@ -596,8 +636,14 @@ static asp_status open_mpi(asp_ctx *cx, asp_status before, bool *out_own, mpi_co
 {
     ASP_TRY(start_mpi(cx, out_own));
     mpi_comm *c = calloc(1, sizeof *c);
-    if (!c) return asp_fail(cx, ASP_ERR_NOMEM, "the machine refused memory for a rank");
-    asp_status s = open_comm(cx, before, c);
+    job *j = calloc(1, sizeof *j);
+    if (!c || !j) {
+        free(c);
+        free(j);
+        return asp_fail(cx, ASP_ERR_NOMEM, "the machine refused memory for a rank");
+    }
+    c->job = j;
+    asp_status s = open_comm(cx, before, c, j);
     if (s < 0)
         free_comm(c);
     else
@@ -612,7 +658,7 @@ asp_status asp_mpi_ranks_refuse(asp_ctx *cx, asp_status s)
     asp_ctx opening;
     asp_ctx_init(&opening);
     if (open_mpi(&opening, s, &own_mpi, &c) < 0) return s; // alone with its message
-    if (refused_before(cx, c)) s = report(cx, c);
+    if (refused_before(cx, c->job)) s = report(cx, c->job);
     free_comm(c);
     return s;
 }
@@ -623,19 +669,19 @@ asp_status asp_mpi_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *arg)
     bool own_mpi;
     ASP_TRY(open_mpi(cx, ASP_OK, &own_mpi, &c));
     asp_status s = ASP_OK;
-    if (refused_before(cx, c)) {
-        s = report(cx, c);
+    if (refused_before(cx, c->job)) {
+        s = report(cx, c->job);
         free_comm(c);
         return s;
     }
     bool refused = (s = check_ranks(c, ranks)) < 0;
     if (!refused) s = run_rank(c, fn, arg);
-    if (s < 0) mpi_abort(&c->base, s, c->cx.message, refused);
+    if (s < 0) mpi_abort(&c->base, s, c->base.cx->message, refused);
     if (s < 0) {
-        s = report(cx, c);
+        s = report(cx, c->job);
     } else {
-        MPI_Comm_free(&c->data);
-        MPI_Comm_free(&c->control);
+        MPI_Comm_free(&c->job->data);
+        MPI_Comm_free(&c->job->control);
         if (own_mpi) MPI_Finalize();
     }
     free_comm(c);

@@ -52,7 +52,7 @@ typedef struct seat {
 
 typedef struct world {
     int ranks, spins;
-    seat *seats; // owned: ranks of them
+    seat *seats; // owned: one a rank for operations of all, behind them one a rank for its group's
     _Atomic int sleepers, ended;
     pthread_mutex_t lock; // of the wake-up and of what follows
     pthread_cond_t wake;
@@ -64,6 +64,7 @@ typedef struct world {
 typedef struct thread_comm {
     asp_comm base;
     world *world;                      // borrowed: the caller's of ranks_run
+    seat *seats;                       // borrowed: those of its ranks
     uint64_t meeting;                  // generation of the last meeting
     uint64_t turn;                     // operations so far
     uint64_t begun, awaited;           // rotations
@@ -78,10 +79,10 @@ typedef struct thread_comm {
 
 // ---- meeting and failing -------------------------------------------------------------------
 
-static bool all_here(world *w, uint64_t meeting)
+static bool all_here(const thread_comm *c, uint64_t meeting)
 {
-    for (int r = 0; r < w->ranks; r++)
-        if (atomic_load(&w->seats[r].generation) < meeting) return false;
+    for (int r = 0; r < c->base.ranks; r++)
+        if (atomic_load(&c->seats[r].generation) < meeting) return false;
     return true;
 }
 
@@ -96,17 +97,18 @@ static void relax(void)
 
 // Something that a peer will do.
 typedef struct condition {
-    bool (*holds)(world *w, const struct condition *c);
+    bool (*holds)(const thread_comm *c, const struct condition *what);
     uint64_t number; // a meeting or a rotation
     int rank;
 } condition;
 
 // Spins, yields, sleeps until it holds, or, where that may be, until a rank has failed.
-static bool wait_until(world *w, condition c, bool may_end)
+static bool wait_until(const thread_comm *c, condition what, bool may_end)
 {
+    world *w = c->world;
     for (int i = 0; i < w->spins + YIELDS; i++) {
-        if (c.holds(w, &c)) return true;
-        if (may_end && atomic_load(&w->ended)) return c.holds(w, &c);
+        if (what.holds(c, &what)) return true;
+        if (may_end && atomic_load(&w->ended)) return what.holds(c, &what);
         if (i < w->spins)
             relax();
         else
@@ -114,11 +116,11 @@ static bool wait_until(world *w, condition c, bool may_end)
     }
     pthread_mutex_lock(&w->lock);
     atomic_fetch_add(&w->sleepers, 1);
-    while (!c.holds(w, &c) && !(may_end && atomic_load(&w->ended)))
+    while (!what.holds(c, &what) && !(may_end && atomic_load(&w->ended)))
         pthread_cond_wait(&w->wake, &w->lock);
     atomic_fetch_sub(&w->sleepers, 1);
     pthread_mutex_unlock(&w->lock);
-    return c.holds(w, &c);
+    return what.holds(c, &what);
 }
 
 // After a change that somebody may sleep for.  A sleeper counts itself before it looks a last time;
@@ -132,17 +134,19 @@ static void wake_sleepers(world *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-static bool all_have_come(world *w, const condition *c) { return all_here(w, c->number); }
+static bool all_have_come(const thread_comm *c, const condition *what)
+{
+    return all_here(c, what->number);
+}
 
 // The last to come wakes the others.
 static bool meet(thread_comm *c, bool may_end)
 {
-    world *w = c->world;
     uint64_t meeting = ++c->meeting;
-    atomic_store(&w->seats[c->base.rank].generation, meeting);
-    if (!all_here(w, meeting))
-        return wait_until(w, (condition){all_have_come, meeting, 0}, may_end);
-    wake_sleepers(w);
+    atomic_store(&c->seats[c->base.rank].generation, meeting);
+    if (!all_here(c, meeting))
+        return wait_until(c, (condition){all_have_come, meeting, 0}, may_end);
+    wake_sleepers(c->world);
     return true;
 }
 
@@ -162,15 +166,16 @@ static void end_world(world *w, int rank, asp_status s, const char *message)
 static void thread_abort(asp_comm *base, asp_status s, const char *message, bool together)
 {
     thread_comm *c = (thread_comm *)base;
-    end_world(c->world, together ? -1 : base->rank, s, message);
+    end_world(c->world, together ? -1 : base->first + base->rank, s, message);
 }
 
 // Written once, before `ended` was set.
 static asp_status ended(thread_comm *c)
 {
     const world *w = c->world;
-    if (w->failed_rank < 0) return asp_fail(&c->cx, ASP_ERR_PEER, "%.4000s", w->message);
-    return asp_fail(&c->cx, ASP_ERR_PEER, "rank %d failed: %.4000s", w->failed_rank, w->message);
+    if (w->failed_rank < 0) return asp_fail(c->base.cx, ASP_ERR_PEER, "%.4000s", w->message);
+    return asp_fail(c->base.cx, ASP_ERR_PEER, "rank %d failed: %.4000s", w->failed_rank,
+                    w->message);
 }
 
 // ---- operations ----------------------------------------------------------------------------
@@ -183,16 +188,16 @@ static const char *post_name(int op)
 // All ranks compare the same posts, so all of them fail or none.
 static asp_status same_posts(thread_comm *c, uint64_t turn)
 {
-    const post *first = &c->world->seats[0].posts[turn];
+    const post *first = &c->seats[0].posts[turn];
     for (int r = 1; r < c->base.ranks; r++) {
-        const post *p = &c->world->seats[r].posts[turn];
+        const post *p = &c->seats[r].posts[turn];
         if (p->op == first->op && p->bytes == first->bytes) continue;
-        asp_status s = asp_fail(&c->cx, ASP_ERR_PEER,
+        asp_status s = asp_fail(c->base.cx, ASP_ERR_PEER,
                                 "the ranks' programs differ: rank %d is at %s of %lld bytes, rank "
-                                "0 at %s of %lld bytes",
-                                r, post_name(p->op), (long long)p->bytes, post_name(first->op),
-                                (long long)first->bytes);
-        end_world(c->world, -1, s, c->cx.message);
+                                "%d at %s of %lld bytes",
+                                c->base.first + r, post_name(p->op), (long long)p->bytes,
+                                c->base.first, post_name(first->op), (long long)first->bytes);
+        end_world(c->world, -1, s, c->base.cx->message);
         return s;
     }
     return ASP_OK;
@@ -203,10 +208,10 @@ static asp_status begin(thread_comm *c, post p, uint64_t *out_turn)
 {
     uint64_t turn = c->turn++ & 1;
     if (atomic_load(&c->world->ended)) return ended(c);
-    c->world->seats[c->base.rank].posts[turn] = p;
+    c->seats[c->base.rank].posts[turn] = p;
     if (!meet(c, true)) return ended(c);
     ASP_TRY(same_posts(c, turn));
-    for (int r = 0; r < c->base.ranks; r++) c->x[r] = c->world->seats[r].posts[turn].x;
+    for (int r = 0; r < c->base.ranks; r++) c->x[r] = c->seats[r].posts[turn].x;
     *out_turn = turn;
     return ASP_OK;
 }
@@ -245,7 +250,7 @@ static asp_status reduce_small(thread_comm *c, const void *x, asp_dtype dtype, i
                                void *y)
 {
     int64_t bytes = count * asp_dtypes[dtype].bytes;
-    char *mine = c->world->seats[c->base.rank].small[c->turn & 1];
+    char *mine = c->seats[c->base.rank].small[c->turn & 1];
     uint64_t turn;
     memcpy(mine, x, (size_t)bytes);
     ASP_TRY(begin(c, (post){.op = ASP_COMM_all_reduce, .bytes = bytes, .x = mine}, &turn));
@@ -320,24 +325,24 @@ static asp_status thread_barrier(asp_comm *base)
 
 // ---- rotations -------------------------------------------------------------------------------
 
-static offer *offer_at(world *w, int rank, uint64_t number)
+static offer *offer_at(const thread_comm *c, int rank, uint64_t number)
 {
-    return &w->seats[rank].offers[number % ASP_COMM_ROTATIONS];
+    return &c->seats[rank].offers[number % ASP_COMM_ROTATIONS];
 }
 
-static bool is_offered(world *w, const condition *c)
+static bool is_offered(const thread_comm *c, const condition *what)
 {
-    return atomic_load(&w->seats[c->rank].offered) > c->number;
+    return atomic_load(&c->seats[what->rank].offered) > what->number;
 }
 
-static bool is_read(world *w, const condition *c)
+static bool is_read(const thread_comm *c, const condition *what)
 {
-    return atomic_load(&offer_at(w, c->rank, c->number)->state) == READ;
+    return atomic_load(&offer_at(c, what->rank, what->number)->state) == READ;
 }
 
-static bool never(world *w, const condition *c)
+static bool never(const thread_comm *c, const condition *what)
 {
-    (void)w, (void)c;
+    (void)c, (void)what;
     return false;
 }
 
@@ -345,13 +350,13 @@ static asp_status thread_rotate_begin(asp_comm *base, const void *x, int64_t byt
 {
     thread_comm *c = (thread_comm *)base;
     uint64_t number = c->begun++;
-    offer *o = offer_at(c->world, base->rank, number);
+    offer *o = offer_at(c, base->rank, number);
     o->x = x;
     o->bytes = bytes;
     o->by = by;
     atomic_store(&o->state, OFFERED);
     c->results[number % ASP_COMM_ROTATIONS] = y;
-    atomic_store(&c->world->seats[base->rank].offered, number + 1);
+    atomic_store(&c->seats[base->rank].offered, number + 1);
     wake_sleepers(c->world);
     return ASP_OK;
 }
@@ -359,12 +364,11 @@ static asp_status thread_rotate_begin(asp_comm *base, const void *x, int64_t byt
 // Copies what `from` offers, unless it has withdrawn that: then it has failed and will say so.
 static asp_status take(thread_comm *c, asp_team *team, uint64_t number, int from)
 {
-    world *w = c->world;
-    offer *theirs = offer_at(w, from, number), *mine = offer_at(w, c->base.rank, number);
+    offer *theirs = offer_at(c, from, number), *mine = offer_at(c, c->base.rank, number);
     int state = OFFERED;
-    if (!wait_until(w, (condition){is_offered, number, from}, true)) return ended(c);
+    if (!wait_until(c, (condition){is_offered, number, from}, true)) return ended(c);
     if (!atomic_compare_exchange_strong(&theirs->state, &state, BEING_READ))
-        return wait_until(w, (condition){never, 0, 0}, true) ? ASP_OK : ended(c);
+        return wait_until(c, (condition){never, 0, 0}, true) ? ASP_OK : ended(c);
     asp_status s = ASP_OK;
     if (theirs->bytes == mine->bytes && theirs->by == mine->by) {
         asp_piece p = asp_piece_bytes(c->results[number % ASP_COMM_ROTATIONS], theirs->x,
@@ -372,13 +376,13 @@ static asp_status take(thread_comm *c, asp_team *team, uint64_t number, int from
         c->base.counts.bytes[ASP_COMM_rotate] += asp_move(team, &p, 1);
     } else
         s = asp_fail(
-            &c->cx, ASP_ERR_PEER,
+            c->base.cx, ASP_ERR_PEER,
             "the ranks' programs differ: rank %d rotates %lld bytes by %d, rank %d rotates "
             "%lld bytes by %d",
-            from, (long long)theirs->bytes, theirs->by, c->base.rank, (long long)mine->bytes,
-            mine->by);
+            c->base.first + from, (long long)theirs->bytes, theirs->by,
+            c->base.first + c->base.rank, (long long)mine->bytes, mine->by);
     atomic_store(&theirs->state, READ);
-    wake_sleepers(w);
+    wake_sleepers(c->world);
     return s;
 }
 
@@ -386,9 +390,9 @@ static asp_status thread_rotate_await(asp_comm *base, asp_team *team)
 {
     thread_comm *c = (thread_comm *)base;
     uint64_t number = c->awaited;
-    int by = offer_at(c->world, base->rank, number)->by;
+    int by = offer_at(c, base->rank, number)->by;
     ASP_TRY(take(c, team, number, (base->rank - by + base->ranks) % base->ranks));
-    if (!wait_until(c->world, (condition){is_read, number, base->rank}, true)) return ended(c);
+    if (!wait_until(c, (condition){is_read, number, base->rank}, true)) return ended(c);
     c->awaited++;
     return ASP_OK;
 }
@@ -399,9 +403,9 @@ static void thread_rotate_cancel(asp_comm *base)
     thread_comm *c = (thread_comm *)base;
     for (; c->awaited < c->begun; c->awaited++) {
         int state = OFFERED;
-        offer *o = offer_at(c->world, base->rank, c->awaited);
+        offer *o = offer_at(c, base->rank, c->awaited);
         if (!atomic_compare_exchange_strong(&o->state, &state, WITHDRAWN) && state == BEING_READ)
-            wait_until(c->world, (condition){is_read, c->awaited, base->rank}, false);
+            wait_until(c, (condition){is_read, c->awaited, base->rank}, false);
     }
     base->rotations = 0;
 }
@@ -411,16 +415,59 @@ static asp_status thread_gather_words(asp_comm *base, uint64_t value, uint64_t *
     thread_comm *c = (thread_comm *)base;
     uint64_t turn;
     ASP_TRY(begin(c, (post){.op = GATHER_WORDS, .word = value}, &turn));
-    for (int r = 0; r < base->ranks; r++) out[r] = c->world->seats[r].posts[turn].word;
+    for (int r = 0; r < base->ranks; r++) out[r] = c->seats[r].posts[turn].word;
     return ASP_OK;
 }
+
+static asp_status thread_open_group(asp_comm *base, int ranks, asp_comm **out_group);
 
 static const asp_comm_vtable thread_ops = {
     thread_all_to_all,   thread_all_reduce,   thread_all_gather,   thread_broadcast,
     thread_barrier,      thread_rotate_begin, thread_rotate_await, thread_rotate_cancel,
-    thread_gather_words, thread_abort};
+    thread_gather_words, thread_abort,        thread_open_group};
 
 // ---- running -------------------------------------------------------------------------------
+
+static bool fill_comm(thread_comm *c, world *w, seat *seats, int rank, int ranks)
+{
+    size_t n = (size_t)ranks;
+    *c = (thread_comm){.world = w, .seats = seats};
+    c->base = (asp_comm){.ops = &thread_ops,
+                         .cx = &c->cx,
+                         .rank = rank,
+                         .ranks = ranks,
+                         .kind = ASP_COMM_thread,
+                         .words = calloc(n, sizeof(uint64_t))};
+    c->x = calloc(n, sizeof *c->x);
+    c->pieces = calloc(n, sizeof *c->pieces);
+    return c->x && c->pieces && c->base.words;
+}
+
+static void clear_comm(thread_comm *c)
+{
+    free(c->x);
+    free(c->pieces);
+    free(c->base.words);
+}
+
+// Seats of their own: a rank may be in an operation of its group while a peer of another one still
+// reads what it showed all.
+static asp_status thread_open_group(asp_comm *base, int ranks, asp_comm **out_group)
+{
+    const thread_comm *all = (const thread_comm *)base;
+    const int first = base->rank / ranks * ranks;
+    thread_comm *c = calloc(1, sizeof *c);
+    if (c && fill_comm(c, all->world, all->world->seats + all->world->ranks + first,
+                       base->rank - first, ranks)) {
+        c->base.cx = base->cx;
+        c->base.first = first;
+        *out_group = &c->base;
+        return ASP_OK;
+    }
+    if (c) clear_comm(c);
+    free(c);
+    return asp_fail(base->cx, ASP_ERR_NOMEM, "no memory for a group of %d ranks", ranks);
+}
 
 // A rank whose thread ends by pthread_exit would leave the others waiting.
 static void left_early(void *arg)
@@ -442,34 +489,26 @@ static void *rank_main(void *arg)
 static void free_ranks(thread_comm *ranks, int n)
 {
     for (int r = 0; r < n; r++) {
-        free(ranks[r].x);
-        free(ranks[r].pieces);
-        free(ranks[r].base.words);
+        thread_comm *group = (thread_comm *)ranks[r].base.group;
+        if (group) clear_comm(group);
+        free(group);
+        clear_comm(&ranks[r]);
     }
     free(ranks);
 }
 
 static thread_comm *make_ranks(world *w, asp_rank_fn *fn, void *arg, bool verify_each_pass)
 {
-    size_t n = (size_t)w->ranks;
-    thread_comm *ranks = calloc(n, sizeof *ranks);
-    if (!ranks) return NULL;
-    for (int r = 0; r < w->ranks; r++) {
+    thread_comm *ranks = calloc((size_t)w->ranks, sizeof *ranks);
+    for (int r = 0; ranks && r < w->ranks; r++) {
         thread_comm *c = &ranks[r];
-        *c = (thread_comm){.world = w, .fn = fn, .arg = arg};
-        c->x = calloc(n, sizeof *c->x);
-        c->pieces = calloc(n, sizeof *c->pieces);
-        c->base = (asp_comm){.ops = &thread_ops,
-                             .cx = &c->cx,
-                             .rank = r,
-                             .ranks = w->ranks,
-                             .kind = ASP_COMM_thread,
-                             .words = calloc(n, sizeof(uint64_t))};
-        c->cx.verify_each_pass = verify_each_pass;
-        if (!c->x || !c->pieces || !c->base.words) {
+        if (!fill_comm(c, w, w->seats, r, w->ranks)) {
             free_ranks(ranks, w->ranks);
             return NULL;
         }
+        c->fn = fn;
+        c->arg = arg;
+        c->cx.verify_each_pass = verify_each_pass;
     }
     return ranks;
 }
@@ -498,13 +537,13 @@ asp_status asp_thread_ranks_run(asp_ctx *cx, int ranks, asp_rank_fn *fn, void *a
 {
     world w = {.ranks = ranks, .failed_rank = -1};
     w.spins = ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? SPINS : 0;
-    w.seats = aligned_alloc(ASP_CACHE_LINE, (size_t)ranks * sizeof *w.seats);
+    w.seats = aligned_alloc(ASP_CACHE_LINE, 2 * (size_t)ranks * sizeof *w.seats);
     thread_comm *all = w.seats ? make_ranks(&w, fn, arg, cx->verify_each_pass) : NULL;
     if (!all) {
         free(w.seats);
         return asp_fail(cx, ASP_ERR_NOMEM, "the machine refused memory for %d ranks", ranks);
     }
-    memset(w.seats, 0, (size_t)ranks * sizeof *w.seats);
+    memset(w.seats, 0, 2 * (size_t)ranks * sizeof *w.seats);
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.wake, NULL);
     run_threads(&w, all);

@@ -460,6 +460,55 @@ static inline asp_status check_refusals(asp_ctx *cx, asp_comm *comm)
     return asp_comm_barrier(comm);
 }
 
+// Operations of all and of groups in turn: a fast group does not run over what a slow one reads.
+static inline asp_status check_in_turn(asp_ctx *cx, asp_comm *comm, asp_comm *group)
+{
+    const int ranks = asp_comm_ranks(comm), me = asp_comm_rank(comm), n = asp_comm_ranks(group);
+    const int first = me - asp_comm_rank(group);
+    for (int64_t i = 0; i < 200; i++) {
+        int64_t all = i + me, ours = i * me;
+        ASP_TRY(asp_comm_all_reduce(comm, NULL, &all, ASP_I64, 1, &all, NULL));
+        WANT(all == ranks * i + ranks * (ranks - 1) / 2);
+        for (int k = 0; k <= i % 3; k++) {
+            int64_t sum = ours + k;
+            ASP_TRY(asp_comm_all_reduce(group, NULL, &sum, ASP_I64, 1, &sum, NULL));
+            WANT(sum == i * (n * first + n * (n - 1) / 2) + n * k);
+        }
+        ASP_TRY(asp_comm_agree(group, "the group", (uint64_t)first));
+    }
+    return ASP_OK;
+}
+
+// A group does what a communicator of its own would, and its bytes are the rank's.
+static inline asp_status check_groups(asp_ctx *cx, asp_comm *comm)
+{
+    const int ranks = asp_comm_ranks(comm);
+    int n = 2;
+    asp_comm *group, *again;
+    while (n < ranks && ranks % n) n++;
+    if (n >= ranks) return ASP_OK; // there is no division
+    WANT(asp_comm_group(comm, ranks + 1, &group) == ASP_ERR_USAGE);
+    cx->message[0] = '\0';
+    ASP_TRY(asp_comm_group(comm, ranks, &group));
+    WANT(group == comm);
+    ASP_TRY(asp_comm_group(comm, n, &group));
+    ASP_TRY(asp_comm_group(comm, n, &again));
+    WANT(group == again && asp_comm_ranks(group) == n);
+    WANT(asp_comm_rank(group) == asp_comm_rank(comm) % n);
+    ASP_TRY(check_in_turn(cx, comm, group));
+    ASP_TRY(check_exchanges(cx, group, NULL));
+    ASP_TRY(check_ragged(cx, group, NULL));
+    ASP_TRY(check_sums(cx, group, NULL));
+    ASP_TRY(check_rotations(cx, group, NULL));
+    ASP_TRY(check_gather(cx, group, 300001, false));
+    ASP_TRY(check_broadcast(cx, group, 300001));
+    const int64_t before = asp_comm_counted(comm).bytes[ASP_COMM_all_gather];
+    char mine[8] = {0}, all[8 * 64];
+    ASP_TRY(asp_comm_all_gather(group, NULL, mine, sizeof mine, all));
+    WANT(asp_comm_counted(comm).bytes[ASP_COMM_all_gather] == before + 8 * (n - 1));
+    return asp_comm_barrier(comm);
+}
+
 static inline asp_status conformance(void *arg, asp_comm *comm, asp_ctx *cx)
 {
     (void)arg;
@@ -482,5 +531,6 @@ static inline asp_status conformance(void *arg, asp_comm *comm, asp_ctx *cx)
     ASP_TRY(check_broadcast(cx, comm, 300001));
     for (int i = 0; i < 20; i++) ASP_TRY(check_round_trip(cx, comm));
     ASP_TRY(check_turns(cx, comm));
+    ASP_TRY(check_groups(cx, comm));
     return check_refusals(cx, comm);
 }

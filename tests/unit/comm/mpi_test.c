@@ -59,7 +59,7 @@ static void other_number_of_ranks(void **state)
     (void)state;
     char out[16384];
     assert_int_not_equal(start(2, 4, out, sizeof out), 0);
-    const char *want = "--ranks 4, but MPI started 2 processes; start it as mpirun -n 4";
+    const char *want = "4 ranks (--ranks times --dp), but MPI started 2 processes";
     const char *at = strstr(out, want);
     assert_non_null(at);
     assert_null(strstr(at + 1, want)); // once
