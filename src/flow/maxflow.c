@@ -59,6 +59,7 @@ asp_flow *asp_flow_create(asp_arena *a)
     return f;
 }
 
+void asp_flow_reserve(asp_flow *f, uint32_t edges) { ASP_RESERVE(f->arena, &f->edges, edges); }
 uint32_t asp_flow_add_node(asp_flow *f) { return f->n++; }
 uint32_t asp_flow_count_nodes(const asp_flow *f) { return f->n; }
 

@@ -11,7 +11,8 @@
 typedef struct asp_flow asp_flow;
 
 asp_flow *asp_flow_create(asp_arena *a);
-uint32_t asp_flow_add_node(asp_flow *f); // 0, 1, 2, ...
+void asp_flow_reserve(asp_flow *f, uint32_t edges); // a hint: so many will be added
+uint32_t asp_flow_add_node(asp_flow *f);            // 0, 1, 2, ...
 uint32_t asp_flow_count_nodes(const asp_flow *f);
 // capacity >= 0.  Parallel edges are allowed.
 void asp_flow_add_edge(asp_flow *f, uint32_t from, uint32_t to, int64_t capacity);

@@ -11,34 +11,70 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/place.h"
 
-typedef ASP_VEC(asp_node) readers; // the node none: the graph's outputs
+// Of a value, each node once; the node none: the graph's outputs.
+typedef struct readers {
+    const asp_node *at;
+    uint32_t n;
+} readers;
 
 typedef struct network {
     asp_placement *p;
     asp_flow *f;
     uint32_t source, sink;
-    uint32_t *of_node; // by node: its node in the network
-    readers *of_val;   // by value: who reads it, each node once
+    uint32_t *of_node;      // by node: its node in the network
+    uint32_t *first_reader; // by value, one more than those: where its readers begin in
+    asp_node *readers;
+    bool *returned; // by value: seen among the graph's outputs
 } network;
 
-static void add_reader(network *w, asp_val v, asp_node n)
+static readers readers_of(const network *w, asp_val v)
 {
-    readers *r = &w->of_val[v.i];
-    if (!r->n || r->at[r->n - 1].i != n.i) ASP_PUSH(w->p->arena, r, n);
+    const uint32_t first = w->first_reader[v.i];
+    return (readers){w->readers + first, w->first_reader[v.i + 1] - first};
 }
 
-static void collect_readers(network *w)
+// Calls back for every value and node that reads it; a node comes once for a value.
+typedef void reader_fn(network *w, asp_val v, asp_node n);
+static void for_each_reader(network *w, reader_fn *fn)
 {
     const asp_placement *p = w->p;
     ASP_FOR_NODES (p->g, n) {
         const asp_node_info *info = asp_node_at(p->g, n);
-        for (uint32_t i = 0; p->axes.node[n.i] && i < info->n_in; i++)
-            if (!p->axes.replicable[info->in[i].i]) add_reader(w, info->in[i], n);
+        if (!p->axes.node[n.i]) continue;
+        for (uint32_t i = 0; i < info->n_in; i++) {
+            bool again = p->axes.replicable[info->in[i].i];
+            for (uint32_t j = 0; j < i && !again; j++) again = info->in[j].i == info->in[i].i;
+            if (!again) fn(w, info->in[i], n);
+        }
     }
+    memset(w->returned, 0, p->g->vals.n * sizeof *w->returned);
     for (uint32_t i = 0; i < p->g->outputs.n; i++) {
         asp_val v = p->g->outputs.at[i].val;
-        if (!p->axes.replicable[v.i]) add_reader(w, v, (asp_node){0});
+        if (!p->axes.replicable[v.i] && !w->returned[v.i]) fn(w, v, (asp_node){0});
+        w->returned[v.i] = true;
     }
+}
+
+static void count_reader(network *w, asp_val v, asp_node n)
+{
+    (void)n;
+    w->first_reader[v.i + 2]++;
+}
+
+static void put_reader(network *w, asp_val v, asp_node n)
+{
+    w->readers[w->first_reader[v.i + 1]++] = n;
+}
+
+static void collect_readers(network *w)
+{
+    const uint32_t n = w->p->g->vals.n;
+    w->first_reader = ASP_NEW_ARRAY(w->p->arena, uint32_t, n + 2);
+    w->returned = ASP_NEW_ARRAY(w->p->arena, bool, n);
+    for_each_reader(w, count_reader);
+    for (uint32_t v = 0; v < n; v++) w->first_reader[v + 2] += w->first_reader[v + 1];
+    w->readers = ASP_NEW_ARRAY(w->p->arena, asp_node, w->first_reader[n + 1]);
+    for_each_reader(w, put_reader);
 }
 
 static uint32_t chain_of(const network *w, asp_node r)
@@ -52,10 +88,9 @@ static uint32_t flow_node(const network *w, asp_node r)
 }
 
 // From "sequence" to one chain: all readers of that chain share one exchange.
-static void add_forward(network *w, asp_val v, uint32_t producer, uint32_t producer_chain,
-                        uint32_t first)
+static void add_forward(network *w, asp_val v, const readers *r, uint32_t producer,
+                        uint32_t producer_chain, uint32_t first)
 {
-    const readers *r = &w->of_val[v.i];
     uint32_t chain = chain_of(w, r->at[first]), same = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         bool belongs = chain_of(w, r->at[i]) == chain;
@@ -78,9 +113,8 @@ static void add_forward(network *w, asp_val v, uint32_t producer, uint32_t produ
 
 // From the producer's chain back to "sequence": all readers there, and all of other chains, share
 // one exchange.
-static void add_backward(network *w, asp_val v, uint32_t producer, uint32_t chain)
+static void add_backward(network *w, asp_val v, const readers *r, uint32_t producer, uint32_t chain)
 {
-    const readers *r = &w->of_val[v.i];
     int64_t price = asp_exchange_price(w->p, v, chain);
     uint32_t shared = asp_flow_add_node(w->f);
     asp_flow_add_edge(w->f, shared, producer, price);
@@ -93,16 +127,17 @@ static void add_backward(network *w, asp_val v, uint32_t producer, uint32_t chai
 
 static void add_value(network *w, asp_val v, asp_node n)
 {
-    const readers *r = &w->of_val[v.i];
+    const readers r = readers_of(w, v);
     uint32_t producer = w->of_node[n.i], chain = w->p->op[n.i].chain;
-    for (uint32_t i = 0; i < r->n; i++)
-        if (chain_of(w, r->at[i]) != ASP_NO_CHAIN) add_forward(w, v, producer, chain, i);
-    if (r->n && chain != ASP_NO_CHAIN) add_backward(w, v, producer, chain);
+    for (uint32_t i = 0; i < r.n; i++)
+        if (chain_of(w, r.at[i]) != ASP_NO_CHAIN) add_forward(w, v, &r, producer, chain, i);
+    if (r.n && chain != ASP_NO_CHAIN) add_backward(w, v, &r, producer, chain);
 }
 
 static void build(network *w)
 {
     const asp_placement *p = w->p;
+    asp_flow_reserve(w->f, 2 * p->g->n_nodes); // some: it grows where this is too little
     w->source = asp_flow_add_node(w->f);
     w->sink = asp_flow_add_node(w->f);
     ASP_FOR_NODES (p->g, n) {
@@ -151,7 +186,6 @@ asp_status asp_placement_cut(asp_placement *p)
 {
     network w = {.p = p, .f = asp_flow_create(p->arena)};
     w.of_node = ASP_NEW_ARRAY(p->arena, uint32_t, p->g->nodes.n);
-    w.of_val = ASP_NEW_ARRAY(p->arena, readers, p->g->vals.n);
     collect_readers(&w);
     build(&w);
     p->vertices = asp_flow_count_nodes(w.f);
