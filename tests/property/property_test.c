@@ -35,13 +35,13 @@ typedef struct counts {
 // Groups of U ranks for which U R = ranks; 1 and ranks are ulysses and ring by another name.
 static void draw_strategy(setting *s, uint64_t x)
 {
-    static const char *const plain[] = {"ulysses", "ring", "auto"};
-    const uint64_t which = x % 4;
-    if (which < 3) {
+    static const char *const plain[] = {"ulysses", "ring", "auto", "mixed"};
+    const uint64_t which = x % 5;
+    if (which < ASP_COUNT_OF(plain)) {
         snprintf(s->sp, sizeof s->sp, "%s", plain[which]);
         return;
     }
-    int64_t heads = 1 + (int64_t)(x / 4 % (uint64_t)s->ranks);
+    int64_t heads = 1 + (int64_t)(x / 5 % (uint64_t)s->ranks);
     while (s->ranks % heads) heads--;
     snprintf(s->sp, sizeof s->sp, "hybrid:%lldx%lld", (long long)heads,
              (long long)(s->ranks / heads));
