@@ -598,8 +598,7 @@ static asp_status check_ranks(mpi_comm *c, int ranks)
     return asp_fail(c->base.cx, ASP_ERR_USAGE,
                     "%d ranks (--ranks times --dp), but MPI started %d process%s; start it as "
                     "mpirun -n %d",
-                    ranks,
-                    c->base.ranks, c->base.ranks == 1 ? "" : "es", ranks);
+                    ranks, c->base.ranks, c->base.ranks == 1 ? "" : "es", ranks);
 }
 
 // Runs the rank; on success nobody leaves before all have come.

@@ -9,7 +9,7 @@
 // more candidate, and only where it is none of the others.  All ranks choose alike: the price knows
 // neither backend nor rank.  O(candidates) compilations.  Neighbours: compile.h (contract),
 // price.c, train/report.c (who prints the table).  SPDX-License-Identifier: Apache-2.0
-#include "run/compile.h"
+#include "run/compile_int.h"
 
 typedef struct chooser {
     asp_ctx *cx;
@@ -117,7 +117,7 @@ asp_status asp_compile_choose(asp_ctx *cx, const asp_graph *module,
     *out_choice = (asp_choice){0};
     ASP_TRY(asp_machine_find(cx, &machine));
     ASP_TRY(asp_links_parse(cx, options->links ? options->links : machine.links, &c.links));
-    c.device = asp_device_of_rank(&machine, (int)options->ranks, options->threads);
+    c.device = asp_compile_device(&machine, options);
     c.options.choice = NULL;
     asp_status s = consider_all(&c);
     if (s < 0) {

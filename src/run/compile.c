@@ -42,6 +42,11 @@ static asp_status check_ranks(asp_ctx *cx, const asp_graph *g, const asp_compile
     return ASP_OK;
 }
 
+asp_device asp_compile_device(const asp_machine *m, const asp_compile_options *o)
+{
+    return asp_device_of_rank(m, (int)(o->ranks * asp_max(o->replicas, 1)), o->threads);
+}
+
 static asp_status compile_as(asp_ctx *cx, const asp_graph *module,
                              const asp_compile_options *options, const asp_pass_trace *trace,
                              asp_graph **out_joint)
@@ -49,7 +54,7 @@ static asp_status compile_as(asp_ctx *cx, const asp_graph *module,
     asp_pass_options o = pass_options(module, options);
     asp_machine machine;
     ASP_TRY(asp_machine_find(cx, &machine));
-    const asp_device device = asp_device_of_rank(&machine, (int)options->ranks, options->threads);
+    const asp_device device = asp_compile_device(&machine, options);
     o.device = &device;
     ASP_TRY(check_ranks(cx, module, options));
     asp_graph *g = asp_graph_clone(module);
@@ -96,6 +101,7 @@ asp_status asp_compile_choice(asp_ctx *cx, const asp_graph *joint,
     asp_run_options run = {.env = passes->env,
                            .threads = options->threads,
                            .backend = options->backend,
+                           .replicas = options->replicas,
                            .optimizer = options->optimizer,
                            .accumulates = options->accumulates,
                            .fuses = options->fuse_optimizer,
@@ -129,7 +135,7 @@ static asp_status plan_tiled(asp_ctx *cx, const asp_graph *joint,
         return asp_compile_choice(cx, joint, options, &o, trace, out_plan);
     asp_machine machine;
     ASP_TRY(asp_machine_find(cx, &machine));
-    const asp_device device = asp_device_of_rank(&machine, (int)options->ranks, options->threads);
+    const asp_device device = asp_compile_device(&machine, options);
     o.device = &device;
     return asp_compile_budget(cx, joint, options, &o, trace, out_plan);
 }

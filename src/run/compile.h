@@ -6,7 +6,8 @@
 #include "run/run.h"
 
 typedef struct asp_compile_options {
-    int64_t ranks, batch, seq; // P, B, S
+    int64_t ranks, batch, seq; // P, B, S, all of one replica
+    int64_t replicas;          // of the P ranks; 0: 1
     int threads;               // of one rank
     int64_t tile;              // rows of a chunk of what is tiled; 0: nothing is
     const char *sp, *ac;       // pass/pass.h; sp "none": the graph is split by hand,

@@ -12,7 +12,8 @@
 struct asp_rank {
     asp_ctx *cx;          // borrowed
     const asp_plan *plan; // borrowed
-    asp_comm *comm;       // borrowed
+    asp_comm *world;      // borrowed
+    asp_comm *comm;       // borrowed: of the replica's ranks
     asp_team *team;       // borrowed
     char *memory;         // plan->report.rank_bytes, mapped
     size_t mapped_bytes;
@@ -23,6 +24,8 @@ struct asp_rank {
     uint64_t seed, step;
     int64_t trip, chunk;        // of the loop being run; 0, 0 outside
     bool agreed;                // the ranks start from the same
+    asp_share share, shares;    // of this replica; of all, in the last step
+    double mean_loss;           // of all replicas
     asp_adamw_step_args update; // of plan->options.fuses
     double squares;             // of the gradients of the last pass, summed
 };
@@ -42,8 +45,15 @@ asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, as
 {
     asp_rank *r = calloc(1, sizeof *r);
     if (!r) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a rank");
-    *r = (asp_rank){.cx = cx, .plan = plan, .comm = comm, .team = team};
+    *r = (asp_rank){.cx = cx, .plan = plan, .world = comm, .comm = comm, .team = team};
     r->update = (asp_adamw_step_args){.scale = 1, .correct = 1, .eps = 1};
+    r->share.weight = 1;
+    asp_status grouped =
+        plan->replicas > 1 ? asp_comm_group(comm, (int)plan->ranks, &r->comm) : ASP_OK;
+    if (grouped < 0) {
+        free(r);
+        return grouped;
+    }
     r->mapped_bytes = (size_t)asp_round_up(plan->report.rank_bytes, 4096);
     r->memory =
         mmap(NULL, r->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -70,7 +80,8 @@ asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan)
     const size_t bytes = (size_t)asp_round_up(plan->report.rank_bytes, 4096);
     ASP_CHECK(plan->slab_count == r->plan->slab_count && plan->dtype == r->plan->dtype &&
               plan->options.optimizer == r->plan->options.optimizer &&
-              plan->options.fuses == r->plan->options.fuses && plan->ranks == r->plan->ranks);
+              plan->options.fuses == r->plan->options.fuses && plan->ranks == r->plan->ranks &&
+              plan->replicas == r->plan->replicas);
     if (bytes > r->mapped_bytes) {
         void *memory = mremap(r->memory, r->mapped_bytes, bytes, MREMAP_MAYMOVE);
         char size[32];
@@ -120,6 +131,8 @@ void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step)
 void asp_rank_update_by(asp_rank *r, const asp_adamw_step_args *args) { r->update = *args; }
 
 double asp_rank_gradient_norm(const asp_rank *r) { return sqrt(r->squares); }
+void asp_rank_give_share(asp_rank *r, asp_share share) { r->share = share; }
+asp_share asp_rank_shares(const asp_rank *r) { return r->shares; }
 
 // ---- steps -------------------------------------------------------------------------------------
 
@@ -227,8 +240,9 @@ static asp_status step_all_reduce(asp_rank *r, const asp_step *s)
 {
     asp_kcall call;
     bind(r, s, &call);
-    return asp_comm_all_reduce(r->comm, r->team, call.in[0].data, call.in[0].dtype,
-                               asp_tensor_count(&call.in[0]), call.out[0].data, call.work);
+    return asp_comm_all_reduce(s->everyone ? r->world : r->comm, r->team, call.in[0].data,
+                               call.in[0].dtype, asp_tensor_count(&call.in[0]), call.out[0].data,
+                               call.work);
 }
 
 static asp_status step_rotate(asp_rank *r, const asp_step *s)
@@ -259,10 +273,77 @@ static asp_status step_await_file(asp_rank *r, const asp_step *s)
     return asp_spill_await(r->spill, r->cx);
 }
 
+// ---- replicas ----------------------------------------------------------------------------------
+
+static double loss_of(const asp_rank *r)
+{
+    const void *loss = at(r, r->plan->loss);
+    if (!loss) return 0;
+    return r->plan->dtype == ASP_F64 ? *(const double *)loss : (double)*(const float *)loss;
+}
+
+// One rank speaks for a replica: so the sums do not depend on how many it has.  A loss of weight 0
+// may be 0/0.
+static asp_status step_weigh(asp_rank *r, const asp_step *s)
+{
+    double x[ASP_SHARE_WORDS] = {0};
+    (void)s;
+    if (asp_comm_rank(r->comm) == 0) {
+        x[0] = r->share.weight > 0 ? r->share.weight * loss_of(r) : 0;
+        x[1] = r->share.weight;
+        x[2] = (double)r->share.targets;
+    }
+    ASP_TRY(asp_comm_all_reduce(r->world, NULL, x, ASP_F64, ASP_SHARE_WORDS, x, NULL));
+    r->mean_loss = x[0] / x[1];
+    r->shares = (asp_share){.weight = x[1], .targets = (int64_t)x[2]};
+    return ASP_OK;
+}
+
+typedef struct scale_run {
+    void *slab;
+    double by;
+    int64_t count;
+    asp_dtype dtype;
+    asp_span *spans;
+} scale_run;
+
+#define SCALE_CHUNK ((int64_t)1 << 16)
+
+static void run_scale(void *arg, asp_worker *w)
+{
+    const scale_run *x = arg;
+    if (x->spans) x->spans[w->thread].begin = asp_seconds();
+    for (int64_t c; (c = asp_team_next(w, asp_ceil_div(x->count, SCALE_CHUNK))) >= 0;) {
+        const int64_t end = asp_min(x->count, (c + 1) * SCALE_CHUNK);
+        double *d = x->slab;
+        float *f = x->slab;
+        for (int64_t i = c * SCALE_CHUNK; i < end; i++) { // by 0: even what is no number
+            if (x->dtype == ASP_F64)
+                d[i] = x->by > 0 ? d[i] * x->by : 0;
+            else
+                f[i] = x->by > 0 ? f[i] * (float)x->by : 0;
+        }
+    }
+    if (x->spans) x->spans[w->thread].end = asp_seconds();
+}
+
+static asp_status step_scale(asp_rank *r, const asp_step *s)
+{
+    scale_run x = {.slab = asp_rank_slab(r, ASP_SLAB_GRAD),
+                   .by = r->shares.weight > 0 ? r->share.weight / r->shares.weight : 0,
+                   .count = r->plan->slab_count,
+                   .dtype = r->plan->dtype,
+                   .spans = spans_of(r, s)};
+    asp_team_run(r->team, run_scale, &x);
+    return ASP_OK;
+}
+
+// ---- the walk ----------------------------------------------------------------------------------
+
 // By asp_step_kind.
 static asp_status (*const run_step[])(asp_rank *r, const asp_step *s) = {
-    step_kernel, step_rows,  step_update, step_all_to_all, step_all_reduce,
-    step_rotate, step_await, step_file,   step_file,       step_await_file};
+    step_kernel, step_rows,   step_scale, step_update, step_all_to_all, step_all_reduce,
+    step_weigh,  step_rotate, step_await, step_file,   step_file,       step_await_file};
 
 static asp_status run_range(asp_rank *r, uint32_t first, uint32_t end)
 {
@@ -312,16 +393,16 @@ static asp_status agree(asp_rank *r)
 {
     const asp_plan *p = r->plan;
     uint64_t sizes = 0, inputs = 0;
-    if (r->agreed || asp_comm_ranks(r->comm) == 1) return ASP_OK;
+    if (r->agreed || asp_comm_ranks(r->world) == 1) return ASP_OK;
     for (uint32_t i = 0; i < p->inputs.n; i++) {
         const asp_plan_input *in = &p->inputs.at[i];
         sizes = asp_hash(in->dim, (size_t)in->rank * sizeof in->dim[0], sizes);
         inputs = asp_hash(asp_rank_input(r, (int)i), (size_t)in->bytes, inputs);
     }
     const size_t bytes = (size_t)(p->slab_count * asp_dtypes[p->dtype].bytes);
-    ASP_TRY(asp_comm_agree(r->comm, "the sizes of the inputs", sizes));
+    ASP_TRY(asp_comm_agree(r->world, "the sizes of the inputs", sizes));
     ASP_TRY(asp_comm_agree(r->comm, "the inputs of the first step", inputs));
-    ASP_TRY(asp_comm_agree(r->comm, "the parameters before the first step",
+    ASP_TRY(asp_comm_agree(r->world, "the parameters before the first step",
                            asp_hash(asp_rank_slab(r, ASP_SLAB_PARAM), bytes, 0)));
     r->agreed = true;
     return ASP_OK;
@@ -336,10 +417,7 @@ asp_status asp_rank_step(asp_rank *r, double *out_loss)
         if (r->spill) asp_spill_cancel(r->spill);
     }
     ASP_TRY(s);
-    const void *loss = at(r, r->plan->loss);
-    if (loss)
-        *out_loss =
-            r->plan->dtype == ASP_F64 ? *(const double *)loss : (double)*(const float *)loss;
+    if (r->plan->loss >= 0) *out_loss = r->plan->replicas > 1 ? r->mean_loss : loss_of(r);
     return ASP_OK;
 }
 
@@ -374,5 +452,5 @@ void asp_rank_print_profile(const asp_rank *r, asp_text *t)
 
 void asp_rank_put_events(const asp_rank *r, asp_text *t)
 {
-    if (r->trace) asp_trace_events(r->trace, r->plan, asp_comm_rank(r->comm), t);
+    if (r->trace) asp_trace_events(r->trace, r->plan, asp_comm_rank(r->world), t);
 }

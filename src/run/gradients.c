@@ -34,20 +34,37 @@ static void add_sum(asp_planner *p, uint32_t storage, int64_t at, int64_t count)
     call->out[0] = call->in[0];
     asp_step *s = asp_planner_add_step(p, ASP_STEP_ALL_REDUCE, p->g->tail, "all_reduce");
     s->loc = ASP_GRADIENTS_LOC;
-    s->backward = true;
+    s->backward = s->everyone = true;
     s->call = call;
     asp_planner_add_storage(p, s, storage, offset);
     asp_planner_add_storage(p, s, storage, offset);
     asp_planner_add_work(p, s,
                          asp_comm_work_bytes(plan->options.backend, ASP_COMM_all_reduce, count,
-                                             bytes, (int)plan->ranks));
+                                             bytes, (int)asp_plan_world(plan)));
 }
 
 static void add_sums(asp_planner *p, uint32_t storage, int64_t count)
 {
     const int64_t bucket = BUCKET_BYTES / asp_dtypes[p->plan->dtype].bytes;
-    for (int64_t at = 0; p->plan->ranks > 1 && at < count; at += bucket)
+    for (int64_t at = 0; asp_plan_world(p->plan) > 1 && at < count; at += bucket)
         add_sum(p, storage, at, asp_min(bucket, count - at));
+}
+
+// With replicas: what their mean loss is, and gradients by their weight in it.
+static void add_weights(asp_planner *p, uint32_t slab)
+{
+    asp_plan *plan = p->plan;
+    asp_kcall *call = ASP_NEW(&plan->arena, asp_kcall);
+    *call = (asp_kcall){.n_in = 1, .in = {{.dtype = ASP_F64, .rank = 1, .dim = {ASP_SHARE_WORDS}}}};
+    asp_step *s = asp_planner_add_step(p, ASP_STEP_WEIGH, p->g->tail, "weigh");
+    s->loc = ASP_GRADIENTS_LOC;
+    s->backward = s->everyone = true;
+    s->call = call;
+    s = asp_planner_add_step(p, ASP_STEP_SCALE, p->g->tail, "scale");
+    s->loc = ASP_GRADIENTS_LOC;
+    s->backward = true;
+    s->touched_bytes = 2 * plan->slab_count * asp_dtypes[plan->dtype].bytes;
+    asp_planner_add_storage(p, s, slab, (asp_offset){0});
 }
 
 // The slab of gradients whole, padding included.
@@ -58,6 +75,7 @@ void asp_planner_add_last(asp_planner *p)
     const uint32_t slab = asp_planner_new_storage(
         p, ASP_MEM_GRAD, plan->slab_count * asp_dtypes[plan->dtype].bytes, p->g->tail);
     p->storages.at[slab].place = plan->slab_offset[ASP_SLAB_GRAD];
+    if (plan->replicas > 1) add_weights(p, slab);
     add_sums(p, slab, plan->slab_count);
 }
 

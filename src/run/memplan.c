@@ -61,6 +61,14 @@ static asp_status add_param(asp_planner *p, asp_node n)
     return ASP_OK;
 }
 
+int asp_batch_dim(asp_graph *g, const asp_type *t)
+{
+    const asp_size batch = asp_size_sym(g, "B");
+    for (uint32_t d = 0; d < t->rank; d++)
+        if (asp_size_equal(t->dim[d], batch)) return (int)d;
+    return -1;
+}
+
 static asp_status add_input(asp_planner *p, asp_node n)
 {
     const asp_node_info *info = asp_node_at(p->g, n);
@@ -71,6 +79,7 @@ static asp_status add_input(asp_planner *p, asp_node n)
                             .role = asp_copy_str(&p->plan->arena, a->role),
                             .dtype = t.dtype,
                             .rank = t.rank,
+                            .batch = asp_batch_dim(p->g, asp_val_type(p->g, info->first)),
                             .bytes = bytes_of(&t)};
     memcpy(input.dim, t.dim, sizeof t.dim);
     ASP_PUSH(&p->plan->arena, &p->plan->inputs, input);

@@ -37,6 +37,7 @@ static bool exchange_of(asp_step_kind kind, asp_comm_op *out_op)
         asp_comm_op op;
     } table[] = {{ASP_STEP_ALL_TO_ALL, ASP_COMM_all_to_all},
                  {ASP_STEP_ALL_REDUCE, ASP_COMM_all_reduce},
+                 {ASP_STEP_WEIGH, ASP_COMM_all_reduce},
                  {ASP_STEP_ROTATE, ASP_COMM_rotate}};
     for (size_t i = 0; i < ASP_COUNT_OF(table); i++) {
         if (table[i].kind != kind) continue;
@@ -50,14 +51,14 @@ static bool exchange_of(asp_step_kind kind, asp_comm_op *out_op)
 static int64_t received_bytes(const asp_plan *plan, const asp_step *s, int rank)
 {
     const asp_tensor *x = &s->call->in[0];
+    const int ranks = (int)(s->everyone ? asp_plan_world(plan) : plan->ranks);
     int64_t bytes = 0, work;
     asp_comm_op op;
     if (exchange_of(s->kind, &op) && op != ASP_COMM_all_to_all)
-        return asp_comm_bytes(op, asp_tensor_count(x), asp_dtypes[x->dtype].bytes, (int)plan->ranks,
-                              rank);
+        return asp_comm_bytes(op, asp_tensor_count(x), asp_dtypes[x->dtype].bytes, ranks, rank);
     asp_all_to_all a = asp_a2a_of(s->call->attr, &s->call->out[0]);
-    ASP_CHECK(asp_comm_all_to_all_cost(plan->arena.cx, plan->options.backend, x, &a,
-                                       (int)plan->ranks, rank, &bytes, &work) == ASP_OK);
+    ASP_CHECK(asp_comm_all_to_all_cost(plan->arena.cx, plan->options.backend, x, &a, ranks, rank,
+                                       &bytes, &work) == ASP_OK);
     return bytes;
 }
 
@@ -74,7 +75,7 @@ static void fill_report(asp_plan *plan)
         if (exchange_of(s->kind, &op))
             count_exchange(plan, op, purpose_of(s), received_bytes(plan, s, 0));
     }
-    int64_t here = plan->options.backend == ASP_COMM_thread ? plan->ranks : 1;
+    int64_t here = plan->options.backend == ASP_COMM_thread ? asp_plan_world(plan) : 1;
     r->process_bytes =
         here * (asp_round_up(r->rank_bytes, 4096) + plan->options.threads * THREAD_BYTES) +
         PROCESS_BASE_BYTES;
@@ -129,6 +130,7 @@ asp_status asp_plan_create(asp_ctx *cx, asp_graph *g, const asp_run_options *opt
     plan->arena = a;
     plan->options = *options;
     plan->ranks = g->ranks;
+    plan->replicas = asp_max(options->replicas, 1);
     plan->loss = ASP_NOWHERE;
     plan->report.tile_rows = g->tile_rows;
     if (options->choice) plan->choice = *options->choice;
@@ -158,6 +160,8 @@ void asp_plan_destroy(asp_plan *p)
 const asp_plan_report *asp_plan_get_report(const asp_plan *p) { return &p->report; }
 const asp_choice *asp_plan_get_choice(const asp_plan *p) { return &p->choice; }
 int64_t asp_plan_ranks(const asp_plan *p) { return p->ranks; }
+int64_t asp_plan_replicas(const asp_plan *p) { return p->replicas; }
+int64_t asp_plan_world(const asp_plan *p) { return p->ranks * p->replicas; }
 asp_dtype asp_plan_dtype(const asp_plan *p) { return p->dtype; }
 const asp_env *asp_plan_env(const asp_plan *p) { return &p->options.env; }
 int asp_plan_n_params(const asp_plan *p) { return (int)p->params.n; }
@@ -188,7 +192,7 @@ uint64_t asp_plan_hash(asp_ctx *cx, const asp_plan *p)
     asp_text t;
     asp_arena_init(&a, cx);
     asp_text_init(&t, &a);
-    asp_put(&t, "ranks %lld\n", (long long)p->ranks);
+    asp_put(&t, "ranks %lld, replicas %lld\n", (long long)p->ranks, (long long)p->replicas);
     asp_plan_print(p, &t);
     uint64_t hash = asp_hash(t.at, t.n, 0);
     asp_arena_fini(&a);

@@ -143,13 +143,14 @@ static double longest_receipt(const clocks *c, int64_t first, int64_t n, double 
     return longest;
 }
 
-// They meet, exchange, and go on together.
+// They meet, exchange, and go on together.  Other replicas' clocks are those of the first.
 static void meet(clocks *c, int64_t first, int64_t n, double bytes)
 {
     double at = 0;
     const double longest = longest_receipt(c, first, n, bytes);
-    for (int64_t r = first; r < first + n; r++) at = c->now[r] > at ? c->now[r] : at;
-    for (int64_t r = first; r < first + n; r++) {
+    const int64_t end = asp_min(first + n, c->ranks);
+    for (int64_t r = first; r < end; r++) at = c->now[r] > at ? c->now[r] : at;
+    for (int64_t r = first; r < end; r++) {
         c->waited[r] += at + longest - c->now[r];
         c->now[r] = at + longest;
     }
@@ -171,7 +172,8 @@ static void run_all_to_all(clocks *c, const asp_step *s)
 // Each sums its slice and shares it: twice the parts.
 static void run_all_reduce(clocks *c, const asp_step *s)
 {
-    meet(c, 0, c->ranks, 2 * bytes_of(&s->call->in[0]) / (double)c->ranks);
+    const int64_t n = s->everyone ? asp_plan_world(c->plan) : c->ranks;
+    meet(c, 0, n, 2 * bytes_of(&s->call->in[0]) / (double)n);
 }
 
 static double *begun_at(clocks *c, uint32_t rotation)
@@ -227,8 +229,10 @@ static void run_step(clocks *c, const asp_step *s)
     switch (s->kind) {
     case ASP_STEP_KERNEL:
     case ASP_STEP_ROWS:
+    case ASP_STEP_SCALE:
     case ASP_STEP_UPDATE: run_kernel(c, s); break;
     case ASP_STEP_ALL_TO_ALL: run_all_to_all(c, s); break;
+    case ASP_STEP_WEIGH:
     case ASP_STEP_ALL_REDUCE: run_all_reduce(c, s); break;
     case ASP_STEP_ROTATE: begin_rotation(c, s); break;
     case ASP_STEP_AWAIT: await_rotation(c); break;

@@ -15,6 +15,7 @@ typedef struct asp_run_options {
     asp_env env; // values of S, B
     int threads; // of one rank
     asp_comm_backend backend;
+    int64_t replicas; // of the graph's ranks, each with a batch of its own; 0: 1
     bool optimizer;   // two states per parameter besides parameter and gradient
     bool accumulates; // and a sum of gradients: ASP_SLAB_SUM
     bool fuses;       // the program updates each parameter once its gradient is whole; there is no
@@ -53,6 +54,7 @@ typedef struct asp_plan_input {
     asp_dtype dtype;
     int rank;
     int64_t dim[ASP_MAX_RANK];
+    int batch;             // the dim of the batch's sequences; -1: there is none
     int64_t bytes, offset; // in the rank's memory
 } asp_plan_input;
 
@@ -128,6 +130,9 @@ typedef struct asp_choice {
     asp_candidate at[ASP_MAX_CANDIDATES];
 } asp_choice;
 
+// The dimension of a type that counts the sequences of a batch, B and nothing else; -1: there is
+// none.
+int asp_batch_dim(asp_graph *g, const asp_type *t);
 // g: a scheduled joint graph (pass/pass.h), which the plan does not keep; outputs named like
 // parameters are their gradients.  The plan is immutable and owned by the caller.  Fails when a
 // size does not come out (S not divisible, overflow).
@@ -139,7 +144,9 @@ const asp_plan_report *asp_plan_get_report(const asp_plan *p);
 asp_price asp_plan_price(const asp_plan *p, const asp_device *d, const asp_links *links);
 // How its strategy was chosen; n = 0: it was given.
 const asp_choice *asp_plan_get_choice(const asp_plan *p);
-int64_t asp_plan_ranks(const asp_plan *p);
+int64_t asp_plan_ranks(const asp_plan *p); // of a replica
+int64_t asp_plan_replicas(const asp_plan *p);
+int64_t asp_plan_world(const asp_plan *p); // the ranks of all replicas
 asp_dtype asp_plan_dtype(const asp_plan *p);
 const asp_env *asp_plan_env(const asp_plan *p); // the sizes that it was made for
 int asp_plan_n_params(const asp_plan *p);
@@ -162,7 +169,7 @@ void asp_plan_put_timeline(const asp_plan *p, bool picture, asp_text *t);
 typedef struct asp_rank asp_rank;
 
 // Allocates the rank's memory (checked; parameters, gradients and states are zero).  plan, comm and
-// team are borrowed.
+// team are borrowed.  comm: of the plan's world; neighbours are the ranks of a replica.
 asp_status asp_rank_create(asp_ctx *cx, const asp_plan *plan, asp_comm *comm, asp_team *team,
                            asp_rank **out_rank);
 void asp_rank_destroy(asp_rank *r); // NULL is allowed
@@ -186,7 +193,8 @@ void asp_rank_seed(asp_rank *r, uint64_t seed, uint64_t step);
 
 // One forward and backward pass over the inputs; gradients are summed over ranks.  Collective.  The
 // first one of a plan begins with a comparison: sizes, inputs and parameters that are not those of
-// the other ranks end all with the same message, before anything is exchanged.
+// the other ranks end all with the same message, before anything is exchanged (inputs: of the other
+// ranks of the replica).
 asp_status asp_rank_step(asp_rank *r, double *out_loss);
 
 // With options.fuses: the numbers of the next steps' updates (until they are given, parameters
@@ -194,7 +202,17 @@ asp_status asp_rank_step(asp_rank *r, double *out_loss);
 void asp_rank_update_by(asp_rank *r, const asp_adamw_step_args *args);
 double asp_rank_gradient_norm(const asp_rank *r);
 
-int64_t asp_rank_offloaded(const asp_rank *r);       // bytes written and read since it was created
+int64_t asp_rank_offloaded(const asp_rank *r); // bytes written and read since it was created
+// What a replica brings to the next step, the same on its ranks: loss and gradients of the step are
+// the means over replicas, weighted so.  A weight of 0 leaves the replica out.  weight 1 unless
+// set.
+typedef struct asp_share {
+    double weight;
+    int64_t targets; // labels that count in its loss; only added up
+} asp_share;
+void asp_rank_give_share(asp_rank *r, asp_share share);
+asp_share asp_rank_shares(const asp_rank *r); // the sums over replicas, of the last step
+
 double asp_rank_exchange_seconds(const asp_rank *r); // waited for in the last asp_rank_step
 
 // The next asp_rank_step is timed, step by step and thread by thread.

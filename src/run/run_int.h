@@ -8,15 +8,19 @@
 
 // A place in a rank's memory; no operand is at a negative one.
 #define ASP_NOWHERE (-1)
+// What replicas exchange before their gradients: weighted loss, weight, targets.
+#define ASP_SHARE_WORDS 3
 // The location of the steps that sum gradients over ranks.
 #define ASP_GRADIENTS_LOC "gradients"
 
 typedef enum asp_step_kind {
     ASP_STEP_KERNEL,
     ASP_STEP_ROWS,
+    ASP_STEP_SCALE,  // gradients by the weight of their replica
     ASP_STEP_UPDATE, // of a parameter by its gradient
     ASP_STEP_ALL_TO_ALL,
     ASP_STEP_ALL_REDUCE,
+    ASP_STEP_WEIGH,      // the mean loss of all replicas, and this one's weight in it
     ASP_STEP_ROTATE,     // begins a rotation
     ASP_STEP_AWAIT,      // ends the oldest one that has begun
     ASP_STEP_WRITE_FILE, // begins to write its operand to the rank's file
@@ -29,6 +33,7 @@ typedef struct asp_step {
     asp_step_kind kind;
     const char *op, *loc; // for messages and profiles; on the plan's arena
     bool backward;
+    bool everyone;              // ALL_REDUCE, WEIGH: of all replicas, not of one
     asp_kernel *fn;             // KERNEL
     const asp_kcall *call;      // KERNEL, UPDATE, exchanges: shapes; data is bound when it runs
     const asp_rowprog *program; // ROWS
@@ -71,7 +76,7 @@ typedef struct asp_plan_block {
 struct asp_plan {
     asp_arena arena; // owns everything
     asp_run_options options;
-    int64_t ranks;
+    int64_t ranks, replicas; // ranks of each
     asp_dtype dtype;
     ASP_VEC(asp_plan_param) params;
     ASP_VEC(asp_plan_input) inputs;

@@ -112,8 +112,8 @@ static void print_shares(const asp_trace *t, const asp_plan *plan, asp_text *out
 
 void asp_trace_print(const asp_trace *t, const asp_plan *plan, asp_text *out)
 {
-    profile_row
-        rows[ASP_OP_COUNT + 7]; // beside ops: row programs, awaits, accumulate, update, files
+    profile_row rows[ASP_OP_COUNT + 9]; // beside ops: row programs, awaits, accumulate, scale,
+                                        // update, weigh, files
     int n = 0;
     double total = 0;
     if (plan->steps.n == 0) return;

@@ -88,15 +88,17 @@ static void put_data(asp_text *t, const asp_train_options *o)
     asp_put(t, "]");
 }
 
-static asp_status write_state(asp_arena *a, const char *folder, const asp_program *m,
-                              const asp_train_options *o, int64_t step, uint64_t data_hash)
+static asp_status write_state(asp_arena *a, const char *folder, const asp_plan *p,
+                              const asp_program *m, const asp_train_options *o, int64_t step,
+                              uint64_t data_hash)
 {
+    const asp_choice *choice = asp_plan_get_choice(p);
     asp_text t;
     asp_text_init(&t, a);
     asp_put(&t, "{\n  \"step\": %lld,\n  \"data\": \"%016llx\",\n  \"model\": \"%016llx\"",
             (long long)step, (unsigned long long)data_hash,
             (unsigned long long)asp_checkpoint_hash_model(a, m));
-    asp_settings_put(&t, o);
+    asp_settings_put(&t, o, choice->n ? choice->at[choice->chosen].sp : o->strategy);
     put_data(&t, o);
     for (size_t i = 0; i < ASP_CHECKPOINT_FILES; i++) {
         uint64_t hash;
@@ -124,7 +126,7 @@ static asp_status write_files(asp_arena *a, const char *folder, asp_rank *r, con
     list_tensors(a, r, p, ASP_SLAB_V, "v.", tensors + n);
     ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/optimizer.safetensors", folder), tensors,
                                   2 * n));
-    return write_state(a, folder, m, o, step, data_hash);
+    return write_state(a, folder, p, m, o, step, data_hash);
 }
 
 // The steps of the checkpoints in a folder, newest first.

@@ -110,7 +110,7 @@ const asp_id_range *asp_compiled_id_ranges(const asp_compiled *c, const asp_plan
                                            asp_arena *a)
 {
     const asp_graph *g = c->program.graph;
-    asp_env env = {.at = {{"S", seq}, {"B", c->options.batch}}, .n = 2};
+    asp_env env = {.at = {{"S", seq}, {"B", asp_train_batch(&c->options)}}, .n = 2};
     int n = asp_plan_n_inputs(p);
     asp_id_range *ids = ASP_NEW_ARRAY(a, asp_id_range, n);
     for (int i = 0; i < n; i++) {
@@ -235,6 +235,9 @@ bool asp_compiled_input(const asp_compiled *c, size_t i, asp_tensor_info *out_in
 {
     if (!c || !out_info || i >= (size_t)asp_plan_n_inputs(c->plan)) return false;
     const asp_plan_input *p = asp_plan_get_input(c->plan, (int)i);
-    describe(out_info, p->name, p->role, p->dtype, p->rank, p->dim);
+    int64_t dim[ASP_MAX_RANK];
+    memcpy(dim, p->dim, sizeof dim);
+    if (p->batch >= 0) dim[p->batch] *= c->options.dp; // of all replicas
+    describe(out_info, p->name, p->role, p->dtype, p->rank, dim);
     return true;
 }

@@ -2,17 +2,18 @@
 // search), run/compile.h (plans), base/file.h (clock).
 // SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
-#include "train/train.h"
+#include "train/train_int.h"
 
 #define NOMINAL_SEQ 4096
 
 asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_t seq)
 {
     return (asp_compile_options){.ranks = o->ranks,
-                                 .batch = o->batch,
+                                 .replicas = o->dp,
+                                 .batch = asp_train_batch(o),
                                  .seq = seq,
                                  .threads = (int)o->threads,
-                                 .sp = o->sp,
+                                 .sp = asp_train_sp(o),
                                  .ac = o->ac,
                                  .tile = asp_max(asp_train_tile(o), 0),
                                  .recompute = o->recompute,
@@ -99,7 +100,7 @@ static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_trai
 static asp_status check_positions(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
                                   int64_t seq)
 {
-    asp_env env = {.at = {{"S", seq}, {"B", o->batch}}, .n = 2};
+    asp_env env = {.at = {{"S", seq}, {"B", asp_train_batch(o)}}, .n = 2};
     return asp_front_check_positions(cx, module, &env);
 }
 
@@ -123,6 +124,7 @@ static asp_status choose_again(asp_ctx *cx, const asp_graph *module, asp_compile
 static asp_status plan_at(asp_ctx *cx, const asp_graph *module, const asp_train_options *o,
                           asp_plan **out_plan, int64_t *out_seq)
 {
+    ASP_TRY(asp_check_replicas(cx, module, o));
     asp_compile_options c = asp_train_compile_options(o, o->seq);
     asp_choice choice = {0};
     asp_graph *joint;

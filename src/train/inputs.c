@@ -68,9 +68,10 @@ asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, c
     return status;
 }
 
-// Every rank fills the same whole batch: what a rank needs of it is the program's business.
+// Every rank of a replica fills the same whole batch: what a rank needs of it is the program's
+// business.
 asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_tokens *t,
-                                 uint64_t seed, int64_t step)
+                                 uint64_t seed, int64_t i)
 {
     for (int k = 0; k < asp_plan_n_inputs(p); k++) {
         const asp_plan_input *in = asp_plan_get_input(p, k);
@@ -86,9 +87,9 @@ asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, co
         for (int64_t b = 0; b < batch; b++, at += length) {
             uint64_t starts = (uint64_t)(asp_tokens_count(t) - length + 1);
             int64_t start = (int64_t)asp_philox_below((asp_philox){seed, DATA_STREAM},
-                                                      (uint64_t)(step * batch + b), starts);
+                                                      (uint64_t)(i * batch + b), starts);
             if (tokens) asp_tokens_window(t, start, length, at);
-            for (int64_t i = 0; positions && i < length; i++) at[i] = i;
+            for (int64_t s = 0; positions && s < length; s++) at[s] = s;
         }
     }
     return ASP_OK;

@@ -41,37 +41,6 @@ static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     return ASP_OK;
 }
 
-// What the micro-batches of a step come to.
-typedef struct gathered {
-    double loss, exchange_seconds;
-    int64_t targets;
-} gathered;
-
-// The gradients of a step, and its loss.  One rank's count is enough for the report.
-static asp_status micro_batches(const loop *l, const asp_seat *seat, asp_comm *comm, asp_ctx *cx,
-                                int64_t step, gathered *out)
-{
-    asp_rank *r = seat->rank;
-    const asp_train_options *o = l->o;
-    const bool by_tokens = strcmp(o->weigh, "tokens") == 0;
-    asp_accumulated all = {0};
-    *out = (gathered){.loss = (double)NAN};
-    for (int64_t m = step * o->accumulate; m < (step + 1) * o->accumulate; m++) {
-        int64_t n = 0;
-        ASP_TRY(asp_train_fill_inputs(cx, r, l->plan, l->tokens, (uint64_t)o->seed, m));
-        asp_rank_seed(r, (uint64_t)o->seed, (uint64_t)m);
-        ASP_TRY(asp_rank_step(r, &out->loss));
-        if (o->accumulate > 1 || asp_comm_rank(comm) == 0)
-            ASP_TRY(asp_targets_count(seat->targets, cx, l->plan, r, &n));
-        out->targets += n;
-        out->exchange_seconds += asp_rank_exchange_seconds(r);
-        if (o->accumulate > 1)
-            asp_accumulate(&all, r, l->plan, seat->team, out->loss, n, by_tokens);
-    }
-    if (o->accumulate > 1) out->loss = asp_accumulate_end(&all, r, l->plan, seat->team);
-    return ASP_OK;
-}
-
 static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ctx *cx, int64_t step)
 {
     asp_rank *r = seat->rank;
@@ -79,9 +48,10 @@ static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ct
     asp_adamw a = asp_train_adamw(o, asp_train_lr(o, step));
     double began = asp_seconds();
     int64_t exchanged = asp_train_exchanged(comm), offloaded = asp_rank_offloaded(r);
-    gathered all;
+    const asp_batches batches = {.o = o, .plan = l->plan, .tokens = l->tokens};
+    asp_gathered all;
     asp_adamw_prepare(&a, seat, l->plan, step);
-    ASP_TRY(micro_batches(l, seat, comm, cx, step, &all));
+    ASP_TRY(asp_train_gradients(cx, &batches, seat, comm, step, &all));
     const double loss = all.loss;
     exchanged = asp_train_exchanged(comm) - exchanged;
     offloaded = asp_rank_offloaded(r) - offloaded;
@@ -100,10 +70,12 @@ static asp_status one_step(loop *l, const asp_seat *seat, asp_comm *comm, asp_ct
     l->offloaded_bytes = offloaded / o->accumulate;
     const asp_plan_input *in = asp_plan_get_input(l->plan, 0);
     const double seconds = asp_seconds() - began;
-    const double flops = asp_plan_get_report(l->plan)->flops * (double)(o->ranks * o->accumulate);
+    const double flops =
+        asp_plan_get_report(l->plan)->flops * (double)(asp_train_world(o) * o->accumulate);
     asp_step_report s = {.step = step + 1,
                          .steps = o->steps,
-                         .tokens = o->accumulate * (in->bytes / asp_dtypes[in->dtype].bytes),
+                         .tokens =
+                             o->accumulate * o->dp * (in->bytes / asp_dtypes[in->dtype].bytes),
                          .targets = all.targets,
                          .loss = loss,
                          .grad_norm = norm,
@@ -162,7 +134,7 @@ static asp_status write_traces(const loop *l, asp_ctx *cx, asp_arena *a, int fir
     char path[4096];
     asp_text_init(&all, a);
     asp_put(&all, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
-    for (int i = 0; i < l->o->ranks; i++)
+    for (int i = 0; i < asp_train_world(l->o); i++)
         if (l->traces[i]) asp_put_bytes(&all, l->traces[i]->at, l->traces[i]->n);
     if (all.at[all.n - 2] == ',') all.n -= 2; // of the last event
     asp_put(&all, "\n]}\n");
@@ -234,11 +206,12 @@ static asp_status prepare(asp_ctx *cx, loop *l, asp_train_options *o)
         return asp_note(cx, s, "the data of %s is not as it was; give it with --data", trained_on);
     ASP_TRY(s);
     l->data_hash = asp_tokens_hash(l->tokens);
-    l->traces = ASP_NEW_ARRAY(&l->arena, asp_text *, (size_t)o->ranks);
+    l->traces = ASP_NEW_ARRAY(&l->arena, asp_text *, (size_t)asp_train_world(o));
     asp_machine machine;
     ASP_TRY(asp_machine_find(cx, &machine));
-    l->peak_flops = 1e9 * (double)o->ranks *
-                    asp_device_of_rank(&machine, (int)o->ranks, (int)o->threads).fma_gflops;
+    const int64_t world = asp_train_world(o);
+    l->peak_flops =
+        1e9 * (double)world * asp_device_of_rank(&machine, (int)world, (int)o->threads).fma_gflops;
     if (o->resume)
         ASP_TRY(asp_checkpoint_match(&l->arena, &l->checkpoint, o, &l->program, l->data_hash));
     return ASP_OK;
@@ -249,7 +222,7 @@ static asp_status run(asp_ctx *cx, loop *l, asp_train_options *o)
     asp_status s = prepare(cx, l, o);
     if (s < 0) return asp_ranks_refuse(cx, o->comm, s);
     l->began = true;
-    ASP_TRY(asp_ranks_run(cx, o->comm, (int)o->ranks, rank_main, l));
+    ASP_TRY(asp_ranks_run(cx, o->comm, (int)asp_train_world(o), rank_main, l));
     if (l->speaks && l->n_steps > 0)
         asp_report_summary(l->report, l->plan, l->first_loss, l->last_loss, l->process_bytes,
                            l->exchanged_bytes, l->offloaded_bytes);

@@ -95,9 +95,11 @@ static void plan_json(FILE *f, const asp_plan *plan, int64_t seq, double compile
 {
     const asp_plan_report *p = asp_plan_get_report(plan);
     asp_print(f,
-              "{\"record\": \"plan\", \"seq\": %lld, \"predicted_peak_bytes_rank\": %lld, "
+              "{\"record\": \"plan\", \"seq\": %lld, \"ranks\": %lld, \"replicas\": %lld, "
+              "\"predicted_peak_bytes_rank\": %lld, "
               "\"predicted_process_bytes\": %lld",
-              (long long)seq, (long long)p->rank_bytes, (long long)p->process_bytes);
+              (long long)seq, (long long)asp_plan_ranks(plan), (long long)asp_plan_replicas(plan),
+              (long long)p->rank_bytes, (long long)p->process_bytes);
     put_string(f, "peak_at", p->peak_at);
     asp_print(f, ", \"bytes_by_kind\": {");
     for (int k = 0; k < ASP_MEM_KIND_COUNT; k++)
@@ -161,14 +163,16 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
                       double compile_ms, int64_t max_seq)
 {
     const asp_plan_report *p = asp_plan_get_report(plan);
-    char a[32], b[32];
-    asp_print(f,
-              "plan      %.2f M parameters, S = %lld, batch %lld, %lld rank%s x %lld thread%s, %s, "
-              "--sp %s, --ac %s%s\n",
-              (double)count_params(plan) / 1e6, (long long)seq, (long long)o->batch,
-              (long long)o->ranks, o->ranks == 1 ? "" : "s", (long long)o->threads,
-              o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, o->sp, o->ac,
-              o->fuse_optimizer ? ", --fuse-optimizer" : "");
+    char a[32], b[32], replicas[48] = "";
+    if (o->dp > 1) snprintf(replicas, sizeof replicas, "%lld replicas x ", (long long)o->dp);
+    asp_print(
+        f,
+        "plan      %.2f M parameters, S = %lld, batch %lld, %s%lld rank%s x %lld thread%s, %s, "
+        "--sp %s, --ac %s%s\n",
+        (double)count_params(plan) / 1e6, (long long)seq, (long long)o->batch, replicas,
+        (long long)o->ranks, o->ranks == 1 ? "" : "s", (long long)o->threads,
+        o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, asp_train_sp(o), o->ac,
+        o->fuse_optimizer ? ", --fuse-optimizer" : "");
     asp_print(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
               p->n_steps, p->flops / 1e9);
     if (p->repeated_flops > 0)

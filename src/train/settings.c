@@ -9,6 +9,7 @@
 
 #define MAX_RANKS 1024
 #define MAX_THREADS 1024
+#define STRATEGY_KEY "sp-chosen" // beside the settings: what --sp auto came to
 
 typedef enum setting_kind { KIND_i64, KIND_f64, KIND_str, KIND_dtype } setting_kind;
 typedef enum on_resume { FIXED, SAID, FREE } on_resume;
@@ -29,6 +30,8 @@ static const setting_row rows[ASP_SETTING_COUNT] = {
 
 const char *asp_setting_option(int i) { return rows[i].option; }
 
+static bool is_auto(const asp_train_options *o) { return strcmp(o->sp, "auto") == 0; }
+
 static void *at(asp_train_options *o, const setting_row *r) { return (char *)o + r->offset; }
 
 // As the command line has it, and as JSON has it where quotes are wanted around words.
@@ -48,12 +51,29 @@ static void put_value(asp_text *t, const asp_train_options *o, const setting_row
         asp_put(t, "%s", word);
 }
 
-void asp_settings_put(asp_text *t, const asp_train_options *o)
+void asp_settings_put(asp_text *t, const asp_train_options *o, const char *strategy)
 {
     for (int i = 0; i < ASP_SETTING_COUNT; i++) {
         asp_put(t, ",\n  \"%s\": ", rows[i].option);
         put_value(t, o, &rows[i], true);
     }
+    if (!is_auto(o) || !strategy) return;
+    asp_put(t, ",\n  \"%s\": ", STRATEGY_KEY);
+    asp_put_quoted(t, strategy);
+}
+
+// Another machine would weigh strategies otherwise, and go on with other bits.  Other ranks weigh
+// anew.
+static asp_status keep_strategy(asp_arena *a, const char *folder, const json_t *state,
+                                const asp_train_options *was, asp_train_options *now)
+{
+    const char *word;
+    now->strategy = NULL;
+    if (!is_auto(was) || !is_auto(now) || was->ranks != now->ranks || was->dp != now->dp)
+        return ASP_OK;
+    ASP_TRY(asp_json_str(a->cx, folder, state, STRATEGY_KEY, "", &word));
+    if (*word) now->strategy = asp_copy_str(a, word);
+    return ASP_OK;
 }
 
 static asp_status read_dtype(asp_ctx *cx, const char *file, const char *word, asp_dtype *out)
@@ -122,7 +142,8 @@ asp_status asp_settings_resume(asp_arena *a, const char *folder, const json_t *s
                             folder, r->option, then, given);
         asp_put(&changes, "%s--%s %s -> %s", changes.n ? ", " : "", r->option, then, given);
     }
-    if (!o->threads_given) now.threads = asp_train_threads(now.ranks);
+    ASP_TRY(keep_strategy(a, folder, state, &was, &now));
+    if (!o->threads_given) now.threads = asp_train_threads(asp_train_world(&now));
     ASP_TRY_NOTE(a->cx, asp_train_check(a->cx, &now), "%s", folder);
     *o = now;
     *out_changes = changes.at;
@@ -133,6 +154,23 @@ int64_t asp_train_threads(int64_t ranks)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return asp_max(cores / asp_max(ranks, 1), 1);
+}
+
+int64_t asp_train_world(const asp_train_options *o) { return o->ranks * o->dp; }
+int64_t asp_train_batch(const asp_train_options *o) { return o->batch / o->dp; }
+
+const char *asp_train_sp(const asp_train_options *o)
+{
+    return is_auto(o) && o->strategy ? o->strategy : o->sp;
+}
+
+static asp_status check_replicas(asp_ctx *cx, const asp_train_options *o)
+{
+    if (o->dp < 1 || o->dp > MAX_RANKS || asp_train_world(o) > MAX_RANKS)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--dp %lld of --ranks %lld: 1 replica or more, and at most %d ranks in all",
+                        (long long)o->dp, (long long)o->ranks, MAX_RANKS);
+    return ASP_OK;
 }
 
 static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
@@ -165,6 +203,11 @@ static asp_status check_fused(asp_ctx *cx, const asp_train_options *o)
                         "--fuse-optimizer with --clip %g: the norm to clip by is that of all "
                         "gradients, and each is gone before the next is known; give --clip 0",
                         o->clip);
+    if (o->fuse_optimizer && o->dp > 1)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--fuse-optimizer with --dp %lld: replicas weigh their gradients once the "
+                        "backward has ended; use --dp 1",
+                        (long long)o->dp);
     if (o->fuse_optimizer && o->accumulate > 1)
         return asp_fail(cx, ASP_ERR_USAGE,
                         "--fuse-optimizer with --accumulate %lld: gradients are added up over "
@@ -183,6 +226,7 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
                         (long long)o->ranks, MAX_RANKS);
     if (o->seq < 0 || o->batch < 1 || o->steps < 1)
         return asp_fail(cx, ASP_ERR_USAGE, "--seq, --batch and --steps must be at least 1");
+    ASP_TRY(check_replicas(cx, o));
     if (o->accumulate < 1 || o->accumulate > 1 << 20)
         return asp_fail(cx, ASP_ERR_USAGE, "--accumulate %lld: 1 to %d are possible",
                         (long long)o->accumulate, 1 << 20);
@@ -191,7 +235,8 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
     if (o->threads < 1 || o->threads > MAX_THREADS)
         return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
                         (long long)o->threads, MAX_THREADS);
-    if (strcmp(o->sp, "none") != 0) ASP_TRY(asp_strategy_parse(cx, o->sp, o->ranks, &strategy));
+    const char *sp = asp_train_sp(o);
+    if (strcmp(sp, "none") != 0) ASP_TRY(asp_strategy_parse(cx, sp, o->ranks, &strategy));
     if (asp_train_tile(o) == -2)
         return asp_fail(cx, ASP_ERR_USAGE,
                         "--tile '%s': auto, off or the tokens of a chunk are wanted", o->tile);

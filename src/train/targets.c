@@ -75,10 +75,11 @@ static asp_status make(asp_arena *a, asp_graph *g, const char **out_text)
 asp_status asp_targets_text(asp_arena *a, const asp_graph *module, const asp_train_options *o,
                             const char **out_text)
 {
-    if (module->ranks != 1 && o->accumulate > 1 && strcmp(o->weigh, "tokens") == 0)
+    const bool several = o->accumulate > 1 || o->dp > 1;
+    if (module->ranks != 1 && several && strcmp(o->weigh, "tokens") == 0)
         return asp_fail(a->cx, ASP_ERR_UNSUPPORTED,
                         "graph %s is split by hand, so that nobody knows which labels count in "
-                        "all: micro-batches of it take --weigh batches",
+                        "all: micro-batches and replicas of it take --weigh batches",
                         module->name);
     asp_graph *g = asp_graph_clone(module);
     asp_status s = make(a, g, out_text);

@@ -33,8 +33,9 @@ typedef struct asp_train_options {
 #undef OPTION
     const char *const *data; // borrowed
     int n_data;
-    uint32_t given;     // bit i: the user chose setting i; a resumed run takes the others over
-    bool threads_given; // otherwise asp_train_threads(ranks)
+    uint32_t given;       // bit i: the user chose setting i; a resumed run takes the others over
+    bool threads_given;   // otherwise asp_train_threads(ranks)
+    const char *strategy; // what sp = auto came to in the run that goes on; NULL: to be chosen
 } asp_train_options;
 
 // A row of a table of options, whoever's struct it fills.
@@ -61,8 +62,11 @@ asp_status asp_train_option_choose(asp_ctx *cx, const asp_option *row, const cha
 // Fills in threads and checks the rest.
 asp_status asp_train_options_settle(asp_ctx *cx, asp_train_options *o);
 
-const char *asp_setting_option(int setting); // "weight-decay"
-int64_t asp_train_threads(int64_t ranks);    // the cores divided by the ranks
+const char *asp_setting_option(int setting);          // "weight-decay"
+int64_t asp_train_threads(int64_t ranks);             // the cores divided by the ranks
+int64_t asp_train_world(const asp_train_options *o);  // the ranks of all replicas
+int64_t asp_train_batch(const asp_train_options *o);  // sequences of one replica
+const char *asp_train_sp(const asp_train_options *o); // --sp, or what auto came to before
 // Tokens of a chunk that --tile says; 0: off, -1: auto, -2: it says nothing.
 int64_t asp_train_tile(const asp_train_options *o);
 // Numbers and words in range?  Names the option.
@@ -149,10 +153,10 @@ void asp_report_levers(const asp_report *r, const asp_levers *l);
 void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64_t seed);
 // Parameters from safetensors under their names.
 asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, const char *path);
-// The batch of a step: windows of the stream chosen by (seed, step).  Labels are the tokens
-// themselves.
+// The i-th micro-batch of a run, all replicas' counted: windows of the stream chosen by (seed, i).
+// Labels are the tokens themselves.
 asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, const asp_tokens *t,
-                                 uint64_t seed, int64_t step);
+                                 uint64_t seed, int64_t i);
 
 // How many labels count in the losses of a batch.  The text of a graph that counts them, made once
 // from the program; a rank reads it and counts what its inputs hold.  A program whose losses count
@@ -188,7 +192,7 @@ asp_status asp_trainer_resize(asp_trainer *t, int64_t seq);
 // mean, and *out_loss (NULL is allowed) the mean loss.  Needs the option accumulate = 2 or more,
 // which sets memory aside; how many there are is the caller's.
 asp_status asp_trainer_accumulate(asp_trainer *t, bool last, double *out_loss);
-// Labels of the present inputs that count in the losses.
+// Labels of the present inputs that count in the losses, on all replicas.
 asp_status asp_trainer_targets(asp_trainer *t, int64_t *out_targets);
 
 // AdamW with decoupled weight decay (Loshchilov & Hutter 2019) on tensors of two or more

@@ -31,6 +31,26 @@ void asp_adamw_prepare(const asp_adamw *a, const asp_seat *seat, const asp_plan 
 double asp_adamw_step(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step);
 int64_t asp_train_exchanged(const asp_comm *comm); // bytes received so far
 
+// ---- batches.c -----------------------------------------------------------------------------
+
+// Where the sequences of a run come from.
+typedef struct asp_batches {
+    const asp_train_options *o;
+    const asp_plan *plan;
+    const asp_tokens *tokens;
+} asp_batches;
+
+// What the micro-batches of a step come to, on all replicas.
+typedef struct asp_gathered {
+    double loss, exchange_seconds;
+    int64_t targets; // on rank 0, and where there are several batches
+} asp_gathered;
+// Leaves the mean of their gradients.  The seat's targets are open.
+asp_status asp_train_gradients(asp_ctx *cx, const asp_batches *b, const asp_seat *seat,
+                               asp_comm *comm, int64_t step, asp_gathered *out);
+// Can batches of this program be shared out over replicas?
+asp_status asp_check_replicas(asp_ctx *cx, const asp_graph *module, const asp_train_options *o);
+
 // ---- compiled.c ----------------------------------------------------------------------------
 
 // What autosp.h calls a compiled program.
@@ -56,8 +76,8 @@ asp_status asp_train_check_input(asp_ctx *cx, const asp_plan_input *in, const as
 
 // ---- settings.c ----------------------------------------------------------------------------
 
-// `, "name": value` for each row of settings.def.
-void asp_settings_put(asp_text *t, const asp_train_options *o);
+// `, "name": value` for each row of settings.def.  strategy: what --sp auto came to, or NULL.
+void asp_settings_put(asp_text *t, const asp_train_options *o, const char *strategy);
 // What o leaves open, from the state of a checkpoint in `folder`; refuses what may not differ.
 // *out_changes: what differs and may, as "--lr 0.1 -> 0.2, ..."; on the arena.
 asp_status asp_settings_resume(asp_arena *a, const char *folder, const json_t *state,

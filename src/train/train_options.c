@@ -113,6 +113,6 @@ asp_status asp_train_option_choose(asp_ctx *cx, const asp_option *row, const cha
 asp_status asp_train_options_settle(asp_ctx *cx, asp_train_options *o)
 {
     o->threads_given = o->threads != 0;
-    if (!o->threads_given) o->threads = asp_train_threads(o->ranks);
+    if (!o->threads_given) o->threads = asp_train_threads(o->ranks * asp_max(o->dp, 1));
     return asp_train_check(cx, o);
 }

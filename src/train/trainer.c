@@ -88,34 +88,55 @@ static asp_status do_replan(member *m, asp_ctx *cx)
     return asp_rank_replan(m->seat.rank, m->t->plan);
 }
 
+// Of the inputs that a rank has.
+static asp_status count_targets(member *m, asp_ctx *cx, asp_rank *r, int64_t *out_targets)
+{
+    if (!m->seat.targets) ASP_TRY(asp_targets_open(cx, m->t->c->targets, &m->seat.targets));
+    return asp_targets_count(m->seat.targets, cx, m->t->plan, r, out_targets);
+}
+
+static bool weighs_by_tokens(const asp_trainer *t)
+{
+    return strcmp(t->c->options.weigh, "tokens") == 0;
+}
+
 static asp_status do_step(member *m, asp_ctx *cx)
 {
-    (void)cx;
+    const asp_train_options *o = &m->t->c->options;
+    const int64_t replica = asp_comm_rank(m->comm) / o->ranks;
+    asp_rank *r = m->seat.rank;
     double loss = (double)NAN;
-    asp_rank_seed(m->seat.rank, m->t->seed, (uint64_t)m->t->updates);
-    ASP_TRY(asp_rank_step(m->seat.rank, &loss));
+    int64_t n = 0;
+    if (o->dp > 1) ASP_TRY(count_targets(m, cx, r, &n));
+    asp_rank_give_share(
+        r, (asp_share){.weight = weighs_by_tokens(m->t) ? (double)n : 1, .targets = n});
+    asp_rank_seed(r, m->t->seed, (uint64_t)(m->t->updates * o->dp + replica));
+    ASP_TRY(asp_rank_step(r, &loss));
     if (speaks(m)) m->t->loss = loss;
     return ASP_OK;
 }
 
-static asp_status count_targets(member *m, asp_ctx *cx, int64_t *out_targets)
-{
-    if (!m->seat.targets) ASP_TRY(asp_targets_open(cx, m->t->c->targets, &m->seat.targets));
-    return asp_targets_count(m->seat.targets, cx, m->t->plan, m->seat.rank, out_targets);
-}
-
+// The ranks are parked, so that one may read what the others were given.
 static asp_status do_count(member *m, asp_ctx *cx)
 {
-    return speaks(m) ? count_targets(m, cx, &m->t->targets) : ASP_OK;
+    asp_trainer *t = m->t;
+    const int64_t ranks = t->c->options.ranks;
+    int64_t n, sum = 0;
+    if (!speaks(m)) return ASP_OK;
+    for (int64_t first = 0; first < t->ranks; first += ranks) {
+        ASP_TRY(count_targets(m, cx, t->members[first].seat.rank, &n));
+        sum += n;
+    }
+    t->targets = sum;
+    return ASP_OK;
 }
 
 static asp_status do_accumulate(member *m, asp_ctx *cx)
 {
     asp_trainer *t = m->t;
-    int64_t n;
-    ASP_TRY(count_targets(m, cx, &n));
-    const bool by_tokens = strcmp(t->c->options.weigh, "tokens") == 0;
-    asp_accumulate(&m->sum, m->seat.rank, t->plan, m->seat.team, t->loss, n, by_tokens);
+    int64_t n = asp_rank_shares(m->seat.rank).targets; // of all replicas
+    if (t->c->options.dp == 1) ASP_TRY(count_targets(m, cx, m->seat.rank, &n));
+    asp_accumulate(&m->sum, m->seat.rank, t->plan, m->seat.team, t->loss, n, weighs_by_tokens(t));
     if (!t->last) return ASP_OK;
     const double loss = asp_accumulate_end(&m->sum, m->seat.rank, t->plan, m->seat.team);
     if (speaks(m)) t->norm = loss;
@@ -281,7 +302,7 @@ asp_status asp_trainer_create(const asp_compiled *c, asp_trainer **out_trainer)
     t->ids = c->ids;
     t->seq = c->options.seq;
     asp_arena_init(&t->arena, t->cx);
-    t->ranks = (int)c->options.ranks;
+    t->ranks = (int)asp_train_world(&c->options);
     asp_ctx_init(&t->thread_cx);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
@@ -327,7 +348,7 @@ static asp_status plan_length(asp_ctx *cx, void *arg)
     resize_call *call = arg;
     asp_trainer *t = call->t;
     const asp_compiled *c = t->c;
-    const asp_env env = {.at = {{"S", call->seq}, {"B", c->options.batch}}, .n = 2};
+    const asp_env env = {.at = {{"S", call->seq}, {"B", asp_train_batch(&c->options)}}, .n = 2};
     call->plan = c->plan;
     call->ids = c->ids;
     if (call->seq == c->options.seq) return ASP_OK;
@@ -428,6 +449,18 @@ static asp_status check_bytes(asp_ctx *cx, const char *name, const void *data, s
                     bytes);
 }
 
+// What replica number `replica` of dp gets of an input: its part of the dim of the batch, or all.
+static void take_part(const asp_plan_input *in, const void *data, int64_t dp, int64_t replica,
+                      void *out)
+{
+    int64_t outer = 1;
+    if (in->batch < 0) dp = 1, replica = 0;
+    for (int d = 0; d < in->batch; d++) outer *= in->dim[d];
+    const int64_t run = in->bytes / outer; // one stretch of the part
+    for (int64_t i = 0; i < outer; i++)
+        memcpy((char *)out + i * run, (const char *)data + (i * dp + replica) * run, (size_t)run);
+}
+
 asp_status asp_trainer_input(asp_trainer *t, const char *name, const void *data, size_t bytes)
 {
     ASP_TRY(check_alive(t));
@@ -439,12 +472,21 @@ asp_status asp_trainer_input(asp_trainer *t, const char *name, const void *data,
         return asp_fail(t->cx, ASP_ERR_USAGE, "the program reads no input '%.200s'",
                         name ? name : "NULL");
     const asp_plan_input *in = asp_plan_get_input(p, i);
-    ASP_TRY(check_bytes(t->cx, name, data, bytes, in->bytes));
-    ASP_TRY(asp_train_check_input(t->cx, in, &t->ids[i], data));
-    for (int r = 0; r < t->ranks; r++)
-        memcpy(asp_rank_input(t->members[r].seat.rank, i), data, bytes);
-    t->given[i] = true;
-    return ASP_OK;
+    const int64_t dp = t->c->options.dp;
+    ASP_TRY(check_bytes(t->cx, name, data, bytes, in->batch < 0 ? in->bytes : in->bytes * dp));
+    char *part = malloc((size_t)in->bytes);
+    if (!part) return asp_fail(t->cx, ASP_ERR_NOMEM, "no memory for a part of input %s", name);
+    asp_status s = ASP_OK;
+    for (int64_t replica = 0; replica < dp && s == ASP_OK; replica++) {
+        take_part(in, data, dp, replica, part);
+        s = asp_train_check_input(t->cx, in, &t->ids[i], part);
+    }
+    for (int r = 0; r < t->ranks && s == ASP_OK; r++)
+        take_part(in, data, dp, r / t->c->options.ranks,
+                  asp_rank_input(t->members[r].seat.rank, i));
+    free(part);
+    t->given[i] = s == ASP_OK;
+    return s;
 }
 
 // Where a parameter lies in a slab of rank 0, and how many bytes it has.

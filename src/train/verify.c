@@ -12,6 +12,7 @@ typedef struct side {
     const asp_train_options *o;
     const asp_program *program;
     const asp_tokens *tokens;
+    const char *targets; // text of the graph that counts them
     asp_plan *plan;
     double loss;
     double *gradients; // slab_count, rank 0's; owned
@@ -24,15 +25,14 @@ static asp_status take_step(side *d, const asp_seat *seat, asp_comm *comm, asp_c
     asp_team *team = seat->team;
     const asp_train_options *o = d->o;
     asp_adamw a = asp_train_adamw(o, o->lr);
-    double loss = (double)NAN;
+    const asp_batches batches = {.o = o, .plan = d->plan, .tokens = d->tokens};
+    asp_gathered all_batches;
     int64_t n = asp_plan_slab_count(d->plan), size = asp_dtypes[asp_plan_dtype(d->plan)].bytes;
     if (d->program->weights)
         ASP_TRY(asp_train_load_weights(cx, r, d->plan, d->program->weights));
     else
         asp_train_initialise(r, d->plan, team, (uint64_t)o->seed);
-    ASP_TRY(asp_train_fill_inputs(cx, r, d->plan, d->tokens, (uint64_t)o->seed, 0));
-    asp_rank_seed(r, (uint64_t)o->seed, 0);
-    ASP_TRY(asp_rank_step(r, &loss));
+    ASP_TRY(asp_train_gradients(cx, &batches, seat, comm, 0, &all_batches));
     const void *g = asp_rank_slab(r, ASP_SLAB_GRAD);
     for (int64_t i = 0; asp_comm_rank(comm) == 0 && i < n; i++)
         d->gradients[i] = asp_plan_dtype(d->plan) == ASP_F64 ? ((const double *)g)[i]
@@ -42,7 +42,7 @@ static asp_status take_step(side *d, const asp_seat *seat, asp_comm *comm, asp_c
              all[ASP_VERIFY_MAX_RANKS];
     ASP_TRY(asp_comm_all_gather(comm, team, &mine, sizeof mine, all));
     if (asp_comm_rank(comm) != 0) return ASP_OK;
-    d->loss = loss;
+    d->loss = all_batches.loss;
     d->params_equal = true;
     for (int i = 1; i < asp_comm_ranks(comm); i++) d->params_equal &= all[i] == all[0];
     return ASP_OK;
@@ -53,7 +53,8 @@ static asp_status side_main(void *arg, asp_comm *comm, asp_ctx *cx)
     side *d = arg;
     asp_seat seat;
     ASP_TRY(asp_seat_open(cx, d->plan, comm, d->o->threads, -1, &seat));
-    asp_status s = take_step(d, &seat, comm, cx);
+    asp_status s = asp_targets_open(cx, d->targets, &seat.targets);
+    if (s == ASP_OK) s = take_step(d, &seat, comm, cx);
     asp_seat_close(&seat);
     return s;
 }
@@ -69,7 +70,7 @@ static asp_status run_side(asp_ctx *cx, side *d, const asp_graph *module, int64_
     ASP_TRY(asp_train_plan(cx, module, &o, &d->plan, &at, &ms));
     d->gradients = calloc((size_t)asp_plan_slab_count(d->plan), sizeof *d->gradients);
     if (!d->gradients) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a copy of the gradients");
-    return asp_ranks_run(cx, ASP_COMM_thread, (int)o.ranks, side_main, d);
+    return asp_ranks_run(cx, ASP_COMM_thread, (int)asp_train_world(&o), side_main, d);
 }
 
 static double norm(const double *a, const double *b, int64_t n)
@@ -105,14 +106,20 @@ static void compare(const side *one, const side *many, asp_verify_report *v)
     v->ok = v->loss_rel <= v->loss_bound && v->worst_grad_rel <= v->grad_bound && v->params_equal;
 }
 
-static asp_status verify(asp_ctx *cx, const asp_train_options *o, const asp_report *report,
+static asp_status verify(asp_arena *a, const asp_train_options *o, const asp_report *report,
                          asp_program *program, asp_tokens **tokens, side *one, side *many)
 {
+    asp_ctx *cx = a->cx;
     asp_train_options alone = *o;
-    alone.ranks = 1;
+    const int64_t world = asp_train_world(o);
+    const char *targets;
+    // Replicas one after the other: micro-batches.
+    alone.ranks = alone.dp = 1;
+    alone.batch = asp_train_batch(o);
+    alone.accumulate *= o->dp;
     if (strcmp(o->ac, "budget") == 0) alone.ac = "none", alone.memory = 0; // no budget of its own
-    alone.threads = asp_min(o->threads * o->ranks, 64);
-    if (o->ranks > ASP_VERIFY_MAX_RANKS)
+    alone.threads = asp_min(o->threads * world, 64);
+    if (world > ASP_VERIFY_MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "verify runs at most %d ranks in one process",
                         ASP_VERIFY_MAX_RANKS);
     if (o->fuse_optimizer)
@@ -125,18 +132,19 @@ static asp_status verify(asp_ctx *cx, const asp_train_options *o, const asp_repo
     ASP_TRY(asp_front_load(cx, o->model, o->dtype, program));
     ASP_TRY(asp_tokens_open(cx, o->data, o->n_data, o->seq,
                             program->vocab ? program->vocab : INT64_MAX, tokens));
-    *one = (side){.o = &alone, .program = program, .tokens = *tokens};
-    *many = (side){.o = o, .program = program, .tokens = *tokens};
+    ASP_TRY(asp_targets_text(a, program->graph, o, &targets));
+    *one = (side){.o = &alone, .program = program, .tokens = *tokens, .targets = targets};
+    *many = (side){.o = o, .program = program, .tokens = *tokens, .targets = targets};
     ASP_TRY(run_side(cx, many, program->graph, o->seq));
     ASP_TRY(run_side(cx, one, program->graph, o->seq));
-    asp_verify_report v = {.ranks = o->ranks};
+    asp_verify_report v = {.ranks = world};
     compare(one, many, &v);
     asp_report_verify(report, &v);
     if (v.ok) return ASP_OK;
     return asp_fail(cx, ASP_ERR_CHECK,
                     "%lld ranks do not give what 1 rank gives: loss differs by %.2e (bound %.0e), "
                     "the gradient of %s by %.2e (bound %.0e)",
-                    (long long)o->ranks, v.loss_rel, v.loss_bound, v.worst_grad, v.worst_grad_rel,
+                    (long long)world, v.loss_rel, v.loss_bound, v.worst_grad, v.worst_grad_rel,
                     v.grad_bound);
 }
 
@@ -145,7 +153,9 @@ asp_status asp_verify(asp_ctx *cx, const asp_train_options *o, const asp_report 
     asp_program program = {0};
     asp_tokens *tokens = NULL;
     side one = {0}, many = {0};
-    asp_status s = verify(cx, o, report, &program, &tokens, &one, &many);
+    asp_arena a;
+    asp_arena_init(&a, cx);
+    asp_status s = verify(&a, o, report, &program, &tokens, &one, &many);
     asp_report_end(report, s == ASP_OK);
     free(one.gradients);
     free(many.gradients);
@@ -153,5 +163,6 @@ asp_status asp_verify(asp_ctx *cx, const asp_train_options *o, const asp_report 
     asp_plan_destroy(many.plan);
     asp_tokens_close(tokens);
     asp_program_fini(&program);
+    asp_arena_fini(&a);
     return s;
 }

@@ -224,23 +224,30 @@ typedef struct micro {
     double each[8];
 } micro;
 
-static void give_micro(run *r, const micro *m)
+static void fill_micro(const micro *m, double *x, int64_t *ids, int64_t *labels)
 {
-    double x[24];
-    int64_t ids[8], labels[8] = {-100};
+    labels[0] = -100;
     for (int t = 0; t < 8; t++) {
         const double loss = m->each[t] > 0 ? m->each[t] : 2, rest = log((1 - exp(-loss)) / 2);
         for (int v = 0; v < 3; v++) x[3 * t + v] = v == t % 3 ? -loss : rest;
         ids[t] = t;
         if (t < 7) labels[t + 1] = m->each[t] > 0 ? t % 3 : -100;
     }
+}
+
+static void give_micro(run *r, const micro *m)
+{
+    double x[24];
+    int64_t ids[8], labels[8];
+    fill_micro(m, x, ids, labels);
     give(r, "ids", ids, 8);
     give(r, "labels", labels, 8);
     WELL(r, asp_trainer_write(r->t, ASP_SLAB_PARAM, "logits", x, sizeof x));
 }
 
-#define TOY                                                                                \
-    "%w : f64[8, 3] = param {name = \"logits\"}\n%x : f64[B, S, 3] = embedding %ids, %w\n" \
+#define TOY(rows)                                         \
+    "%w : f64[" rows ", 3] = param {name = \"logits\"}\n" \
+    "%x : f64[B, S, 3] = embedding %ids, %w\n"            \
     "%n : i64[B, S] = shift %y\n%loss : f64[] = cross_entropy %x, %n\n"
 
 // The mean loss of the micro-batches, and the gradients of the last one's logits against those of
@@ -253,7 +260,7 @@ static void mean_of(const micro *m, int n, const char *sp, int ranks, const char
     snprintf(options, sizeof options,
              "seq = 8, ranks = %d, sp = %s, threads = 1, accumulate = 2, weigh = %s", ranks, sp,
              weigh);
-    run r = open_body(TOY, options);
+    run r = open_body(TOY("8"), options);
     for (int i = 0; i < n; i++) {
         int64_t targets, valid = 0;
         for (int t = 0; t < 8; t++) valid += m[i].each[t] > 0;
@@ -284,12 +291,186 @@ static void both_policies(const micro *m, int n, double tokens, const double *by
         }
 }
 
-// The batches of two replicas, one behind the other: the mean is the same.
+// ---- replicas ----------------------------------------------------------------------------------
+
+// n rows as one batch: those of replica 0, then those of replica 1.
+static void give_rows(run *r, const micro *m, int n)
+{
+    double x[4 * 24];
+    int64_t ids[4 * 8], labels[4 * 8];
+    for (int i = 0; i < n; i++) fill_micro(&m[i], x + 24 * i, ids + 8 * i, labels + 8 * i);
+    for (int t = 0; t < 8 * n; t++) ids[t] = t; // rows of the table of their own
+    give(r, "ids", ids, 8 * n);
+    give(r, "labels", labels, 8 * n);
+    WELL(r, asp_trainer_write(r->t, ASP_SLAB_PARAM, "logits", x, 24 * (size_t)n * sizeof *x));
+}
+
+// The gradient of one row's loss by its logits, on one device.
+static void gradient_alone(const micro *m, double *g)
+{
+    run r = open_body(TOY("8"), "seq = 8, threads = 1");
+    give_micro(&r, m);
+    step(&r);
+    read_slab(&r, ASP_SLAB_GRAD, 0, g);
+    shut(&r);
+}
+
+// Two replicas of `ranks` ranks, each with one row.
+static void replicas_mean(const micro *two, const char *sp, int ranks, const char *weigh,
+                          double want, const double *weight)
+{
+    char options[160];
+    double g[48], alone[24], all;
+    int64_t targets, valid = 0;
+    snprintf(options, sizeof options,
+             "seq = 8, batch = 2, dp = 2, ranks = %d, sp = %s, threads = 1, weigh = %s", ranks, sp,
+             weigh);
+    run r = open_body(TOY("16"), options);
+    give_rows(&r, two, 2);
+    const double loss = step(&r);
+    if (!(fabs(loss - want) <= BOUND * want))
+        fail_msg("2 replicas of %d ranks, %s, %s: %.17g, not %.17g", ranks, sp, weigh, loss, want);
+    read_slab(&r, ASP_SLAB_GRAD, 0, g);
+    for (int i = 0; i < 2; i++) {
+        for (int t = 0; t < 8; t++) valid += two[i].each[t] > 0;
+        gradient_alone(&two[i], alone);
+        for (int k = 0; k < 24; k++)
+            assert_true(fabs(g[24 * i + k] - weight[i] * alone[k]) <= BOUND);
+    }
+    WELL(&r, asp_trainer_targets(r.t, &targets));
+    assert_int_equal(targets, valid);
+    WELL(&r, asp_trainer_update(r.t, 1e-3, &all));
+    shut(&r);
+}
+
+// Batches of two replicas, at once and one behind the other: the mean is the same.
 static void sp_case_13(void **state)
 {
     (void)state;
+    static const char *const sp[] = {"ulysses", "ring", "auto"};
     static const micro two[] = {{{1, 0, 0, 0, 0, 3}}, {{2, 3, 4, 6, 7, 8}}};
-    both_policies(two, 2, 34 / 8.0, (double[]){2 / 8.0, 6 / 8.0}, 3.5, (double[]){0.5, 0.5});
+    const double by_token[] = {2 / 8.0, 6 / 8.0}, alike[] = {0.5, 0.5};
+    both_policies(two, 2, 34 / 8.0, by_token, 3.5, alike);
+    for (int ranks = 1; ranks <= 4; ranks *= 2)
+        for (int i = 0; i < 3; i++) {
+            replicas_mean(two, sp[i], ranks, "tokens", 34 / 8.0, by_token);
+            replicas_mean(two, sp[i], ranks, "batches", 3.5, alike);
+        }
+    // A replica without a target weighs nothing: no 0/0 reaches the others.
+    static const micro empty[] = {{{0}}, {{2, 3, 4, 6, 7, 8}}};
+    double g[24], loss;
+    run r = open_body(TOY("16"), "seq = 8, batch = 2, dp = 2, ranks = 2, threads = 1");
+    give_rows(&r, empty, 2);
+    loss = step(&r);
+    assert_true(fabs(loss - 5) <= BOUND * 5);
+    gradient_alone(&empty[1], g);
+    double got[48];
+    read_slab(&r, ASP_SLAB_GRAD, 0, got);
+    for (int k = 0; k < 24; k++) {
+        assert_true(got[k] == 0);
+        assert_true(fabs(got[24 + k] - g[k]) <= BOUND);
+    }
+    shut(&r);
+}
+
+// Replicas and micro-batches at once: 2 x 2 rows, each counted once.
+static void sp_case_13_accumulated(void **state)
+{
+    (void)state;
+    static const micro rows[] = {{{1, 0, 0, 0, 0, 3}}, {{2, 3, 4, 6, 7, 8}}, {{5}}, {{1, 1, 1}}};
+    static const struct {
+        const char *weigh;
+        double loss;
+    } policies[] = {{"tokens", 42 / 12.0}, {"batches", (2 + 5 + 5 + 1) / 4.0}};
+    for (size_t p = 0; p < ASP_COUNT_OF(policies); p++) {
+        char options[128];
+        double loss;
+        snprintf(options, sizeof options,
+                 "seq = 8, batch = 2, dp = 2, ranks = 2, threads = 1, accumulate = 2, weigh = %s",
+                 policies[p].weigh);
+        run r = open_body(TOY("16"), options);
+        for (int m = 0; m < 2; m++) {
+            give_rows(&r, rows + 2 * m, 2);
+            step(&r);
+            WELL(&r, asp_trainer_accumulate(r.t, m == 1, &loss));
+        }
+        assert_true(fabs(loss - policies[p].loss) <= BOUND * loss);
+        shut(&r);
+    }
+}
+
+// Sequences of a step shared out over replicas: loss, gradients and parameters of one device with
+// all of them, also where their lengths change.
+static void sp_case_13_decoder(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ASP_COUNT_OF(ways); i++) {
+        if (ways[i].ranks > 4) continue;
+        run one = open_decoder("batch = 2, seq = 8, threads = 1"), many = open_way(i, ", dp = 2");
+        double norm[2];
+        for (int64_t seq = 8; seq <= 9; seq++) {
+            WELL(&many, asp_trainer_resize(many.t, seq));
+            WELL(&one, asp_trainer_resize(one.t, seq));
+            give_batch(&one, seq, 0), give_batch(&many, seq, 0);
+            same_step(&one, &many, ways[i].sp);
+        }
+        WELL(&one, asp_trainer_update(one.t, 0.1, &norm[0]));
+        WELL(&many, asp_trainer_update(many.t, 0.1, &norm[1]));
+        assert_true(fabs(norm[0] - norm[1]) <= BOUND * norm[0]);
+        same_slab(&one, &many, ASP_SLAB_PARAM, ways[i].sp);
+        shut(&many), shut(&one);
+    }
+}
+
+// Bytes that a rank receives in a step are those of the plan, whatever the replicas.
+static void sp_case_13_bytes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ASP_COUNT_OF(ways); i++) {
+        if (ways[i].ranks > 4) continue;
+        run r = open_way(i, ", dp = 2");
+        int64_t planned = 0;
+        asp_exchange_info x;
+        for (size_t k = 0; asp_compiled_exchange(r.c, k, &x); k++) planned += x.bytes;
+        give_batch(&r, 8, 0);
+        step(&r);
+        assert_int_equal(asp_trainer_exchanged_bytes(r.t), planned);
+        shut(&r);
+    }
+}
+
+static void refused(const char *body, const char *options, const char *why)
+{
+    run r = {.cx = asp_ctx_create()};
+    asp_model *m;
+    char text[1024];
+    snprintf(text, sizeof text, "%s\nreturn \"loss\" = %%loss\n}\n", body);
+    WELL(&r, asp_model_parse(r.cx, "program", text, strlen(text), &m));
+    assert_true(asp_model_compile(m, options, &r.c) < 0);
+    if (!strstr(asp_ctx_message(r.cx), why)) fail_msg("%s", asp_ctx_message(r.cx));
+    asp_model_destroy(m);
+    asp_ctx_destroy(r.cx);
+}
+
+static void sp_case_13_refused(void **state)
+{
+    (void)state;
+    static const char *const plain = HEAD TOY("16");
+    refused(plain, "batch = 3, dp = 2", "3 sequences cannot be shared out over 2 replicas");
+    refused(plain, "batch = 1, dp = 2", "give --batch 2");
+    refused(plain, "dp = 0", "1 replica or more");
+    refused(plain, "batch = 600, dp = 600, ranks = 2", "at most 1024 ranks in all");
+    refused("graph t {\n%ids : i64[S] = input {name = \"ids\", role = \"tokens\"}\n"
+            "%y : i64[S] = input {name = \"labels\", role = \"labels\"}\n"
+            "%w : f64[8, 3] = param {name = \"w\"}\n%x : f64[S, 3] = embedding %ids, %w\n"
+            "%loss : f64[] = cross_entropy %x, %y",
+            "batch = 2, dp = 2", "has no input with a dimension B");
+    refused("graph t {\n%ids : i64[B*S] = input {name = \"ids\", role = \"tokens\"}\n"
+            "%y : i64[B, S] = input {name = \"labels\", role = \"labels\"}\n"
+            "%w : f64[8, 3] = param {name = \"w\"}\n%e : f64[B*S, 3] = embedding %ids, %w\n"
+            "%x : f64[B, S, 3] = view %e {shape = [B, S, 3]}\n"
+            "%loss : f64[] = cross_entropy %x, %y",
+            "batch = 2, dp = 2", "cannot be shared out over replicas");
 }
 
 static void sp_case_14(void **state)
@@ -380,10 +561,17 @@ static void sp_case_45_rebuilt(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sp_case_07),         cmocka_unit_test(sp_case_07_fresh),
-        cmocka_unit_test(sp_case_07_refused), cmocka_unit_test(sp_case_13),
-        cmocka_unit_test(sp_case_14),         cmocka_unit_test(sp_case_39),
-        cmocka_unit_test(sp_case_45),         cmocka_unit_test(sp_case_45_rebuilt)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sp_case_07),
+                                       cmocka_unit_test(sp_case_07_fresh),
+                                       cmocka_unit_test(sp_case_07_refused),
+                                       cmocka_unit_test(sp_case_13),
+                                       cmocka_unit_test(sp_case_13_accumulated),
+                                       cmocka_unit_test(sp_case_13_decoder),
+                                       cmocka_unit_test(sp_case_13_bytes),
+                                       cmocka_unit_test(sp_case_13_refused),
+                                       cmocka_unit_test(sp_case_14),
+                                       cmocka_unit_test(sp_case_39),
+                                       cmocka_unit_test(sp_case_45),
+                                       cmocka_unit_test(sp_case_45_rebuilt)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@ from program import Case, main, read, run
 
 BASE = ["--model", "config.json", "--data", "text.txt", "--seq", 128, "--batch", 2, "--threads", 1]
 KEYS = {
-    "plan": {"predicted_peak_bytes_rank": int, "predicted_process_bytes": int, "peak_at": str, "bytes_by_kind": dict,
+    "plan": {"ranks": int, "replicas": int, "predicted_peak_bytes_rank": int, "predicted_process_bytes": int, "peak_at": str, "bytes_by_kind": dict,
              "collectives": list, "compile_ms": float, "max_seq": int},
     "step": {"step": int, "loss": float, "grad_norm": float, "tokens": int, "targets": int, "seconds": float, "exchanged_bytes": int,
              "process_bytes": int, "exchange_seconds": (int, float), "mfu": float},
@@ -123,6 +123,26 @@ class Json(Case):
         p = run("train", *BASE, "--memory", "100KB", "--json", "-", cwd=self.dir)
         self.assertEqual(p.returncode, 2)
         self.assertEqual(self.records(p.stdout), [{"record": "end", "ok": False}])
+
+    def test_replicas(self):
+        """The ranks of all replicas against one that takes their batches in turn; exchanged bytes as planned, counted."""
+        for dp, more in (2, ["--ranks", 2]), (2, ["--ranks", 1, "--accumulate", 2, "--weigh", "batches"]):
+            for dtype in "f32", "f64":
+                p = self.fine("verify", *BASE, "--dp", dp, *more, "--dtype", dtype, "--json", "-")
+                v, end = self.records(p.stdout)
+                self.assertEqual((v["ranks"], v["ok"], v["params_equal"], end["ok"]), (dp * more[1], True, True, True))
+        p = self.fine("train", *BASE, "--dp", 2, "--ranks", 2, "--steps", 2, "--json", "-")
+        plan, *steps, end = self.records(p.stdout)
+        self.assertEqual((plan["ranks"], plan["replicas"]), (2, 2))
+        self.assertEqual(sum(c["bytes"] for c in plan["collectives"]), steps[0]["exchanged_bytes"])
+        # Gradients over 4 ranks: three slices of a quarter each way, and 24 bytes of each other rank's.
+        gradients = plan["bytes_by_kind"]["gradients"]
+        self.assertEqual(sum(c["bytes"] for c in plan["collectives"] if c["what"] == "gradients"),
+                         2 * gradients * 3 // 4 + 3 * 24)
+        alone = self.records(self.fine("train", *BASE, "--batch", 1, "--accumulate", 2, "--steps", 2, "--json", "-").stdout)
+        for a, b in zip(alone[1:3], steps):
+            self.assertEqual((a["tokens"], a["targets"]), (b["tokens"], b["targets"]))
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-5)
 
     def test_verify(self):
         for dtype, bound in ("f32", (1e-6, 1e-5)), ("f64", (1e-12, 1e-11)):

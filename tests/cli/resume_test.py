@@ -1,6 +1,7 @@
 # Resuming gives the bits of the undisturbed run, however often and whenever the run is killed; equal
 # runs give equal bits with any number of threads.  Neighbours: program.py (starting the program).
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import random
 import shutil
@@ -151,7 +152,8 @@ class Resume(Case):
         self.train("whole")
         self.half()
         for option, before, value in [("lr", "0.0003", "0.001"), ("warmup", "3", "7"), ("clip", "1", "0.25"),
-                                      ("weight-decay", "0.1", "0.3"), ("steps", "12", "15"), ("ranks", "2", "1")]:
+                                      ("weight-decay", "0.1", "0.3"), ("steps", "12", "15"), ("ranks", "2", "1"),
+                                      ("dp", "1", "2")]:
             p = self.fine("train", "--resume", "half", "--out", "out", f"--{option}", value)
             line = [s for s in p.stdout.splitlines() if s.startswith("resume ")]
             self.assertEqual(len(line), 1, p.stdout)
@@ -163,6 +165,29 @@ class Resume(Case):
         p = self.fine("train", "--resume", "half", "--lr", "0.0003", "--ac", "layer", "--threads", 2, "--out", "out")
         self.assertNotIn("->", p.stdout.split("step")[0]) # no difference, or one without consequence
         self.assert_equal("whole", "out")
+
+    def test_strategy_is_kept(self):
+        """What --sp auto came to is the run's, whatever links the machine has on which it goes on."""
+        slow = ["--links", "2:100:5000"]
+        chosen = [json.loads(self.fine("plan", *RUN, *links, "--json", "-").stdout.splitlines()[0])["strategy"]
+                  for links in ([], slow)]
+        self.assertNotEqual(*chosen)
+        self.train("whole")
+        self.half()
+        for more in slow, [*slow, "--sp", "auto"]:
+            p = self.fine("train", "--resume", "half", "--out", "out", *more)
+            self.assertIn(f"--sp {chosen[0]},", p.stdout)
+            self.assert_equal("whole", "out")
+            shutil.rmtree(self.path("out"))
+        p = self.fine("train", "--resume", "half", "--ranks", 4) # other ranks: weighed anew
+        self.assertIn("of what --sp auto weighed", p.stdout)
+        state = json.loads(read(self.path("half", "step-000006", "state.json")))
+        self.assertEqual((state["sp"], state["sp-chosen"]), ("auto", chosen[0]))
+        state["sp-chosen"] = "hybrid:3x3"
+        write(self.path("half", "step-000006", "state.json"), json.dumps(state))
+        p = run("train", "--resume", "half", "--out", "out", cwd=self.dir)
+        self.assertEqual(p.returncode, 2, p.stderr)
+        self.assertIn("hybrid:3x3", p.stderr)
 
     def test_data_changed_on_disk(self):
         self.train("whole")
