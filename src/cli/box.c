@@ -102,6 +102,11 @@ static asp_status read_box(asp_ctx *cx, const asp_options *o, const asp_shape *m
         o->nodes * o->gpus > MOST_DEVICES)
         return asp_fail(cx, ASP_ERR_USAGE, "--nodes %lld --gpus %lld: 1 to %d devices are possible",
                         (long long)o->nodes, (long long)o->gpus, MOST_DEVICES);
+    if (t->dp != 1)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--dp %lld with --device: the formulas give all devices to one sequence; "
+                        "ask about the devices of one replica",
+                        (long long)t->dp);
     b.per_node = (double)o->gpus;
     b.devices = b.ranks = (double)(o->nodes * o->gpus);
     const bool ring = strcmp(t->sp, "ring") == 0;

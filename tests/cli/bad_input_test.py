@@ -227,6 +227,7 @@ class BadInput(Case):
         self.refused([*base, "--ranks", "4", "--sp", "hybrid:0x4"], "hybrid:0x4", "hybrid:UxR")
         self.refused([*base, "--accumulate", "0"], "--accumulate", "0")
         self.refused([*base, "--dp", "0"], "--dp", "0")
+        self.refused([*base, "--dp", "2", "--batch", "2", "--clip", "0", "--fuse-optimizer"], "--fuse-optimizer", "--dp 2")
         self.refused([*base, "--dp", "2", "--batch", "3"], "--dp 2", "3 sequences", "--batch 2")
         self.refused([*base, "--dp", "1024", "--batch", "1024", "--ranks", "2"], "--dp", "1024 ranks")
         self.refused([*base, "--weigh", "rows"], "--weigh", "rows", "tokens", "batches")
