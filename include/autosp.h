@@ -3,6 +3,7 @@
 //   model      a training program for one device: a graph built here, read from text or a file
 //   compiled   the same for P ranks at given sizes: memory and exchanges are exact, nothing has run
 //   recompute  what to keep for a backward pass and what to compute again, on a plain description
+//   call       one op by its kernel, on memory of the caller's
 //   trainer    ranks (threads of this process) with their memory: steps, gradients, checkpoints
 //
 // Functions that can fail return an asp_status; the message of the last failure stands in the
@@ -144,6 +145,24 @@ ASP_API ASP_MUST_USE asp_status asp_edits_verify(const asp_edits *e, const char 
 ASP_API void asp_row_places(int64_t n, int64_t ranks, int64_t rings, bool zigzag, int64_t rank,
                             int64_t *out);
 
+// One op of the table (`autosp docs ops`) by its kernel, on memory of the caller's: for frameworks
+// whose graphs hold ops of ours.
+typedef struct asp_call asp_call;
+
+// attrs: as in graph text.  types: of the n operands, "f32[1, 8, 4096, 64]", plain numbers.
+// threads: that work on it, the caller's among them.  rank of ranks: which part of the sequence
+// this is, for ops that ask.
+ASP_API ASP_MUST_USE asp_status asp_call_create(asp_ctx *cx, const char *op, const char *attrs,
+                                                size_t n, const char *const *types, int threads,
+                                                int64_t rank, int64_t ranks, asp_call **out_call);
+ASP_API void asp_call_destroy(asp_call *c);
+// The type of result i; NULL behind the last.
+ASP_API const char *asp_call_type(const asp_call *c, size_t i);
+// in, out: contiguous arrays of the operands and results, aligned to 64 bytes, none the same as
+// another.  seed and step: what random ops draw from.
+ASP_API ASP_MUST_USE asp_status asp_call_run(asp_call *c, void *const *in, void *const *out,
+                                             uint64_t seed, uint64_t step);
+
 // ---- compiling
 // ---------------------------------------------------------------------------------
 
@@ -189,6 +208,15 @@ ASP_API bool asp_compiled_input(const asp_compiled *c, size_t i, asp_tensor_info
 
 // ---- recomputation
 // -----------------------------------------------------------------------------
+
+// What one of `ranks` ranks on this machine does in a second (`autosp bench` measures it): for
+// descriptions of programs by FLOPs and bytes.
+typedef struct asp_rates {
+    double gemm, attention; // FLOPs of products of matrices, of attention
+    double memory, link;    // bytes moved, bytes received from other ranks
+} asp_rates;
+ASP_API ASP_MUST_USE asp_status asp_machine_rates(asp_ctx *cx, int64_t ranks, int threads,
+                                                  asp_rates *out_rates);
 
 // What to keep of a joint forward + backward program and what to compute again, on a plain
 // description: docs/memory.md has its JSON form.  No graph, no model.

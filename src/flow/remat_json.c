@@ -281,14 +281,16 @@ static asp_status read_op(reader *r, const json_t *o, uint32_t node)
     ASP_TRY(asp_json_bool(r->cx, r->file, o, "intensive", &heavy, &op.intensive));
     ASP_TRY(asp_json_i64(r->cx, r->file, o, "block", &no_block, &block));
     ASP_TRY(read_bounded(r, o, "time_ps", MOST_TIME, &op.time_ps));
+    if (!json_object_get(o, "time_ps")) op.time_ps = -1; // by its FLOPs and bytes
     ASP_TRY(read_bounded(r, o, "flops", INT64_MAX, &op.flops));
     ASP_TRY(read_bounded(r, o, "scratch", MOST_BYTES, &op.scratch));
     ASP_TRY(read_bounded(r, o, "named", INT32_MAX, &named));
     op.block = (int32_t)asp_max(-1, asp_min(block, INT32_MAX));
     op.n_named = (uint32_t)named;
     ASP_TRY(read_operands(r, o, node, &op));
-    if (!results) ASP_TRY(add_value(r, o, false, op.time_ps));
-    json_array_foreach(results, i, x) ASP_TRY(add_value(r, x, false, op.time_ps));
+    const int64_t time = asp_max(0, op.time_ps);
+    if (!results) ASP_TRY(add_value(r, o, false, time));
+    json_array_foreach(results, i, x) ASP_TRY(add_value(r, x, false, time));
     op.n_results = r->values.n - op.first_result;
     ASP_PUSH(r->a, &r->ops, op);
     return ASP_OK;
@@ -336,6 +338,28 @@ static asp_status read_wishes(const reader *r, const json_t *o, asp_remat_file *
     return ASP_OK;
 }
 
+static asp_status read_rate(const reader *r, const json_t *o, const char *key, double *out)
+{
+    ASP_TRY(asp_json_f64(r->cx, r->file, o, key, NULL, out));
+    if (*out >= 1 && *out <= 1e18) return ASP_OK;
+    return asp_fail(r->cx, ASP_ERR_INPUT, "%s: the rate %s is %g; 1 to 1e18 are possible", r->file,
+                    key, *out);
+}
+
+static asp_status read_times(const reader *r, const json_t *o, const asp_remat_program *p)
+{
+    const json_t *rates = json_object_get(o, "rates");
+    asp_remat_rates x;
+    if (rates) {
+        ASP_TRY(read_rate(r, rates, "gemm", &x.gemm));
+        ASP_TRY(read_rate(r, rates, "attention", &x.attention));
+        ASP_TRY(read_rate(r, rates, "memory", &x.memory));
+        ASP_TRY(read_rate(r, rates, "link", &x.link));
+    }
+    asp_remat_fill_times(p, r->ops.at, rates ? &x : NULL);
+    return ASP_OK;
+}
+
 static asp_status read_file(reader *r, json_t *o, asp_remat_file *out)
 {
     r->nodes = json_object_get(o, "nodes");
@@ -366,7 +390,7 @@ static asp_status read_file(reader *r, json_t *o, asp_remat_file *out)
                                        .names = r->value_names.at};
     out->keep = r->keep.at;
     out->redo = r->redo.at;
-    return ASP_OK;
+    return read_times(r, o, &out->program);
 }
 
 asp_status asp_remat_parse(asp_ctx *cx, asp_arena *a, const char *file, const char *text,

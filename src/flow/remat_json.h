@@ -5,6 +5,16 @@
 
 #include "flow/remat.h"
 
+// What a machine does in a second.
+typedef struct asp_remat_rates {
+    double gemm, attention; // FLOPs
+    double memory, link;    // bytes moved, bytes received
+} asp_remat_rates;
+
+// Ops whose time is below 0 get one; 0 where no rates are known (NULL).  ops: those of the program.
+void asp_remat_fill_times(const asp_remat_program *p, asp_remat_op *ops,
+                          const asp_remat_rates *rates);
+
 typedef struct asp_remat_file {
     asp_remat_program program;
     int64_t *keep, *redo; // by value, prices of a bare cut; bytes and time where none are given
