@@ -58,7 +58,7 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
 // The pipelines: module graph -> sharded module graph -> joint graph -> scheduled joint graph.
 #define ASP_PIPELINE_SHARD "canonicalise,masks,dce,loss,place,shard,dce,check"
 #define ASP_PIPELINE_KEPT \
-    "canonicalise,masks,grouped,loss,place,shard,dce,check" // with options.kept
+    "canonicalise,masks,grouped,head,loss,place,shard,dce,check" // with options.kept
 #define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
 #define ASP_PIPELINE_TILE "tile"
 #define ASP_PIPELINE_FORWARD "lower,cse,dce" // in its place where nothing is trained
