@@ -20,7 +20,7 @@ class Editor:
         self.writer, self.group, self.ranks, self.device = writer, group, ranks, device
         self.graph = writer.graph.graph
         self.nodes = dict(writer.nodes)
-        self.symbols, self.made = {}, {}
+        self.symbols, self.made, self.draw = {}, {}, None
         self.loss = loss_index(writer.graph)  # while all nodes have a value
 
     def apply(self, edits):
@@ -126,12 +126,24 @@ class Editor:
         packet, overload = op.split(".")
         return getattr(getattr(torch.ops.aten, packet), overload)
 
+    def _is_random(self, target, args):
+        return target is ops.dropout or (target in (ops.attention, ops.ring_sdpa) and args[9] > 0)
+
+    def _draw(self):
+        """What all random ops of one forward pass draw from."""
+        if self.draw is None:
+            with self.graph.inserting_before(self.first):
+                self.draw = self.graph.call_function(ops.draw, (), {"group": self.group})
+        return self.draw
+
     def _insert(self, item):
         before = self.nodes[item["before"]] if item["before"] else next(n for n in self.graph.nodes if n.op == "output")
         target = self._target(item["op"])
         args, kwargs = self._argument(item["args"]), {k: self._argument(v) for k, v in item["kwargs"].items()}
         if item["op"].startswith("autosp."):
             kwargs["group"] = self.group
+            if self._is_random(target, args):
+                kwargs["draw"] = self._draw()
         with self.graph.inserting_before(before):
             n = self.graph.call_function(target, tuple(args), kwargs)
         n.meta = {k: v for k, v in before.meta.items() if k in ("nn_module_stack", "stack_trace")}
@@ -163,7 +175,7 @@ class Editor:
         params = [i.node for i in self.writer.inputs if i.role == "param"]
         if not params:
             return
-        with self.graph.inserting_before(self.first):
+        with self.graph.inserting_before(next(n for n in self.graph.nodes if n.op != "placeholder")):
             summed = self.graph.call_function(ops.sum_gradients, (params,), {"group": self.group})
             picked = [self.graph.call_function(operator.getitem, (summed, i)) for i in range(len(params))]
         for p, q in zip(params, picked):

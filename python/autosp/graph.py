@@ -188,7 +188,7 @@ class Writer:
     def node(self, n):
         v = value_of(n)
         out = {"name": self.names.setdefault(n, n.name), "op": op_name(n.target), "args": self.argument(n.args),
-               "kwargs": {k: self.argument(x) for k, x in n.kwargs.items() if k != "group"}, "out": self.type(v)}
+               "kwargs": {k: self.argument(x) for k, x in n.kwargs.items() if k not in ("group", "draw")}, "out": self.type(v)}
         layer, line = where(n)
         if layer:
             out["layer"] = layer
@@ -210,7 +210,7 @@ class Writer:
         for n in self.graph.graph.nodes:
             if n.op == "get_attr":
                 nodes.append(self.constant(n))
-            elif n.op == "call_function" and is_data(value_of(n)):
+            elif n.op == "call_function" and is_data(value_of(n)) and op_name(n.target) != "autosp.draw":
                 nodes.append(self.node(n))
         outputs = [{"ref": self.names[n]} if isinstance(n, torch.fx.Node) else None for n in self.outputs()]
         inputs = [{"name": i.name, "role": i.role, **self.type(i.value)} for i in self.inputs]
@@ -245,7 +245,7 @@ def is_data(v):
 def op_name(target):
     if target is operator.getitem:
         return "getitem"
-    if getattr(target, "__module__", "") in ("autosp.ops", "autosp.ring"):
+    if getattr(target, "__module__", "") == "autosp.ops":
         return f"autosp.{target.__name__}"
     return str(target)
 

@@ -1,12 +1,13 @@
 # What C puts into a graph beside ATen ops (src/front/emit.def), over functional collectives.  AOTAutograd traces through these
 # functions, so that their derivatives are PyTorch's; the derivative of an exchange is its transpose.  No number here depends on the
 # rank: it is asked for when the graph runs, so that all ranks compile the same graph and issue the same collectives in one order.
-# Neighbours: edit.py (who inserts them), rows.py, ring.py.  SPDX-License-Identifier: Apache-2.0
+# Neighbours: edit.py (who inserts them), rows.py, call.py, ring.py.  SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from .ring import ring_sdpa  # noqa: F401, by name
+from . import call, head
+from .ring import ring_forward
 from .rows import places_of, room
 
 collectives = torch.ops._c10d_functional
@@ -133,7 +134,38 @@ def all_to_all(x, split, gather, ranks, whole, split_unit, gather_unit, zero, *,
     return y.narrow(gather, 0, whole)
 
 
+# ---- attention and dropout, by C's kernels ----
+
+def attention(q, k, v, more, scale, causal, mask, empty, softcap, dropout, site, heads, head_unit, head_ranks, *, draw=None, group):
+    call.cpu_only(q, "attention under a mask")
+    attributes = call.text(scale=scale, causal=causal, mask=mask, empty=empty, softcap=softcap, dropout=dropout, site=site, heads=heads,
+                           head_unit=head_unit, head_ranks=head_ranks)
+    return call.attention(q, k, v, more, draw, attributes, group)[0]
+
+
+def ring_sdpa(q, k, v, more, scale, causal, mask, empty, softcap, dropout, site, heads, head_unit, head_ranks, rings, zigzag, tokens, keys, *,
+              draw=None, group):
+    call.cpu_only(q, "a ring")
+    attributes = call.text(scale=scale, causal=causal, mask=mask, empty=empty, softcap=softcap, dropout=dropout, site=site, heads=heads,
+                           head_unit=head_unit, head_ranks=head_ranks, zigzag=zigzag)
+    return ring_forward(q, k, v, more, draw, attributes, rings, tokens, keys, group)[0]
+
+
+def dropout(x, p, site, dims, outer, whole, of, parts, stride, rings, zigzag, *, draw, group):
+    call.cpu_only(x, "dropout")
+    return call.dropout(x, draw, p, site, dims, outer, whole, of, parts, stride, rings, zigzag, group)
+
+
+def draw(*, group):
+    return call.draw(group)
+
+
 # ---- losses and gradients ----
+
+def head_loss(x, w, bias, labels, ignore, reduction, rows, *, group):
+    train = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, w, bias))
+    return head.head_loss(x, w, bias, labels, ignore, reduction == 1, rows, train)[0]
+
 
 def count_valid(labels, ignore, *, group):
     return (labels != ignore).sum()

@@ -1,58 +1,29 @@
-# Attention around a ring: this rank's queries on the keys of all ranks, which go round, as flash blocks whose results are merged by
-# their log-sum-exps.  Which rows a rank holds is C's to say; a block is full, causal or empty by the places of its rows.  An op of its
-# own, so that the graph is the same on all ranks.  Neighbours: ops.py (who calls it).  SPDX-License-Identifier: Apache-2.0
+# Attention around a ring: this rank's queries on the keys of all ranks, which go round, as blocks whose results are merged by their
+# log-sum-exps (src/pass/ring.c has the same for autosp's own executor).  Which rows a rank holds, which pairs are seen and how blocks
+# are merged is C's.  An op of its own, so that the graph is the same on all ranks.  Neighbours: ops.py (who calls it), call.py.
+# SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from .capi import Error
-from .rows import places_of
-
-flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-FULL, CAUSAL = False, True
-
-
-def _runs(places):
-    """(first row, rows, first place) of each run of neighbours; the tail is none."""
-    runs = []
-    for row, place in enumerate(places.tolist()):
-        if place < 0:
-            break
-        if runs and place == runs[-1][2] + runs[-1][1]:
-            runs[-1][1] += 1
-        else:
-            runs.append([row, 1, place])
-    return runs
-
-
-def _blocks(queries, keys, causal):
-    """Rows of queries, rows of keys and the kind of each block that is not empty."""
-    for q, nq, at in queries:
-        for k, nk, to in keys:
-            if not causal or to + nk - 1 <= at:
-                yield slice(q, q + nq), slice(k, k + nk), FULL
-            elif to <= at + nq - 1:
-                if (to, nk) != (at, nq):
-                    raise Error(f"a block of queries {at}..{at + nq - 1} and keys {to}..{to + nk - 1} is neither whole nor causal; use strategy=\"ulysses\"")
-                yield slice(q, q + nq), slice(k, k + nk), CAUSAL
+from .call import call, computed, place
 
 
 class _Ring:
-    def __init__(self, causal, ranks, zigzag, tokens, keys, group):
+    def __init__(self, attributes, rings, tokens, keys, group):
         self.group = _resolve_process_group(group)
-        self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self.causal = causal
-        self.queries = _runs(places_of(tokens, ranks, ranks, zigzag, self.rank))
-        self.keys = [_runs(places_of(keys, ranks, ranks, zigzag, r)) for r in range(ranks)]
+        self.place = place(group)
+        self.attributes = f"{attributes}, rings = {rings}, tokens = {tokens}, keys = {keys}"
+        self.rings, self.by = rings, self.place[1] // rings
 
-    def blocks(self, step):
-        return _blocks(self.queries, self.keys[(self.rank - step) % self.ranks], self.causal)
+    def block(self, op, step, operands, draw):
+        return call(op, f"{self.attributes}, step = {step}", [computed(x) for x in operands], draw, *self.place)
 
     def turn(self, tensors):
-        """What the rank before this one holds."""
-        to = dist.get_global_rank(self.group, (self.rank + 1) % self.ranks)
-        by = dist.get_global_rank(self.group, (self.rank - 1) % self.ranks)
+        """What the group before this one holds."""
+        rank, ranks = self.place
+        to = dist.get_global_rank(self.group, (rank + self.by) % ranks)
+        by = dist.get_global_rank(self.group, (rank - self.by) % ranks)
         given = [t.contiguous() for t in tensors]
         taken = [torch.empty_like(t) for t in given]
         sends = [dist.P2POp(dist.isend, t, to, self.group, tag=i) for i, t in enumerate(given)]
@@ -63,63 +34,56 @@ class _Ring:
 
 
 @torch.library.custom_op("autosp::ring_forward", mutates_args=())
-def ring_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, ranks: int, zigzag: bool, tokens: int,
-                 keys: int, group: str) -> tuple[torch.Tensor, torch.Tensor]:
-    ring = _Ring(causal, ranks, zigzag, tokens, keys, group)
-    out = torch.zeros(q.shape[:3] + v.shape[3:], dtype=q.dtype)
-    lse = torch.full(q.shape[:3], float("-inf"), dtype=q.dtype)
-    for step in range(ranks):
-        for rows, cols, kind in ring.blocks(step):
-            o, l = flash(q[:, :, rows], k[:, :, cols], v[:, :, cols], 0.0, kind, scale=scale)
-            both = torch.logaddexp(lse[:, :, rows], l.to(q.dtype))
-            out[:, :, rows] = (out[:, :, rows] * (lse[:, :, rows] - both).exp()[..., None] + o * (l - both).exp()[..., None]).to(q.dtype)
-            lse[:, :, rows] = both
-        if step + 1 < ranks:
+def ring_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, more: list[torch.Tensor], draw: torch.Tensor | None, attributes: str,
+                 rings: int, tokens: int, keys: int, group: str) -> tuple[torch.Tensor, torch.Tensor]:
+    ring = _Ring(attributes, rings, tokens, keys, group)
+    merged = None
+    for step in range(rings):
+        block = ring.block("sdpa", step, (q, k, v, *more), draw)
+        merged = block if merged is None else call("merge_attention", "", [*merged, *block])
+        if step + 1 < rings:
             k, v = ring.turn([k, v])
-    return out, lse
+    return merged[0].to(q.dtype), merged[1]
 
 
 @ring_forward.register_fake
-def _(q, k, v, scale, causal, ranks, zigzag, tokens, keys, group):
-    return q.new_empty(q.shape[:3] + v.shape[3:]), q.new_empty(q.shape[:3])
+def _(q, k, v, more, draw, attributes, rings, tokens, keys, group):
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.new_empty(q.shape[:3] + v.shape[3:]), q.new_empty(q.shape[:3], dtype=wide)
 
 
 @torch.library.custom_op("autosp::ring_backward", mutates_args=())
-def ring_backward(g: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, scale: float,
-                  causal: bool, ranks: int, zigzag: bool, tokens: int, keys: int,
+def ring_backward(g: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
+                  more: list[torch.Tensor], draw: torch.Tensor | None, attributes: str, rings: int, tokens: int, keys: int,
                   group: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    ring = _Ring(causal, ranks, zigzag, tokens, keys, group)
-    dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    for step in range(ranks):
-        for rows, cols, kind in ring.blocks(step):
-            a, b, c = flash_backward(g[:, :, rows], q[:, :, rows], k[:, :, cols], v[:, :, cols], out[:, :, rows].contiguous(),
-                                     lse[:, :, rows], 0.0, kind, scale=scale)
-            dq[:, :, rows] += a
-            dk[:, :, cols] += b
-            dv[:, :, cols] += c
+    ring = _Ring(attributes, rings, tokens, keys, group)
+    kinds = [x.dtype for x in (q, k, v)]
+    q, out, lse, g = (computed(x) for x in (q, out, lse, g))
+    dq, dk, dv = torch.zeros_like(q), torch.zeros_like(computed(k)), torch.zeros_like(computed(v))
+    for step in range(rings):
+        a, b, c = ring.block("sdpa_grad", step, (q, k, v, out, lse, g, *more), draw)
+        dq += a
+        dk += b
+        dv += c
         k, v, dk, dv = ring.turn([k, v, dk, dv])  # what was added up comes home with the last turn
-    return dq, dk, dv
+    return tuple(x.to(kind) for x, kind in zip((dq, dk, dv), kinds))
 
 
 @ring_backward.register_fake
-def _(g, q, k, v, out, lse, scale, causal, ranks, zigzag, tokens, keys, group):
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+def _(g, q, k, v, *rest):
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def _keep(ctx, inputs, output):
-    q, k, v, *ctx.rest = inputs
-    ctx.save_for_backward(q, k, v, *output)
+    q, k, v, more, draw, *ctx.rest = inputs
+    ctx.n_more, ctx.has_draw = len(more), draw is not None
+    ctx.save_for_backward(q, k, v, *output, *more, *([draw] if ctx.has_draw else []))
 
 
 def _derivative(ctx, g, _):
-    q, k, v, out, lse = ctx.saved_tensors
-    return (*ring_backward(g.contiguous(), q, k, v, out, lse, *ctx.rest), *[None] * len(ctx.rest))
+    q, k, v, out, lse, *more = ctx.saved_tensors
+    draw = more.pop() if ctx.has_draw else None
+    return (*ring_backward(g, q, k, v, out, lse, more, draw, *ctx.rest), [None] * ctx.n_more, None, *[None] * len(ctx.rest))
 
 
 ring_forward.register_autograd(_derivative, setup_context=_keep)
-
-
-def ring_sdpa(q, k, v, scale, causal, rings, zigzag, tokens, keys, *, group):
-    if q.device.type != "cpu":
-        raise Error(f"rings on {q.device.type} are not supported yet; use strategy=\"ulysses\"")
-    return ring_forward(q.contiguous(), k.contiguous(), v.contiguous(), scale, causal, rings, zigzag, tokens, keys, group)[0]

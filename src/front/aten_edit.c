@@ -27,6 +27,7 @@ typedef struct editor {
     const char **name;   // by value: what the framework calls it now, or NULL
     const char **list;   // by value of a list: what it calls the list
     bool *live;          // by node
+    uint32_t *uses;      // by value
     fate *fate;          // by index in made
     const char **before; // by node: the next kept one; NULL: the end
     uint32_t n_new, n_inserted, n_rewired;
@@ -64,10 +65,44 @@ static bool takes_shape(const aten_row *row)
     return true;
 }
 
+// Random numbers are ours, so that they are the same for every number of ranks.
+static bool draws(const asp_node_info *n)
+{
+    if (n->op == ASP_OP_sdpa) return ((const asp_sdpa_attr *)n->attr)->dropout > 0;
+    return n->op == ASP_OP_dropout;
+}
+
+// The node that makes v, where it is of this op and nothing else reads it.
+static asp_node only_for(const editor *e, asp_val v, asp_op op)
+{
+    const asp_node n = e->g->vals.at[v.i].node;
+    return e->live[n.i] && e->g->nodes.at[n.i].op == op && e->uses[v.i] == 1 ? n : (asp_node){0};
+}
+
+// A plain loss that alone reads a product's rows: the product, which is told with it.  None: it is
+// told by itself.
+static asp_node head_of(const editor *e, uint32_t loss)
+{
+    const asp_node_info *n = &e->g->nodes.at[loss];
+    if (n->op != ASP_OP_cross_entropy || n->n_in != 2) return (asp_node){0};
+    const asp_loss_attr *a = n->attr;
+    if (strcmp(a->reduction, "none") == 0 || a->smoothing != 0 || a->softcap != 0 || a->zloss != 0)
+        return (asp_node){0};
+    const asp_type *x = asp_val_type(e->g, n->in[0]), *y = asp_val_type(e->g, n->in[1]);
+    const asp_node view = only_for(e, n->in[0], ASP_OP_view);
+    const asp_val rows = view.i ? e->g->nodes.at[view.i].in[0] : n->in[0];
+    const asp_node head = only_for(e, rows, ASP_OP_linear);
+    const asp_type *z = asp_val_type(e->g, rows);
+    const bool by_rows = x->rank == y->rank + 1 && z->rank > 0 &&
+                         asp_size_equal(x->dim[x->rank - 1], z->dim[z->rank - 1]);
+    return by_rows ? head : (asp_node){0};
+}
+
 static bool same_node(const editor *e, const aten_made *m, uint32_t n)
 {
     const asp_node_info *was = &e->s->node[n], *is = &e->g->nodes.at[n];
-    if (!e->live[n] || was->op != is->op || was->n_in != is->n_in) return false;
+    if (!e->live[n] || was->op != is->op || was->n_in != is->n_in || draws(is) || head_of(e, n).i)
+        return false;
     const bool shape = is->op == ASP_OP_view || is->op == ASP_OP_expand;
     if (!asp_attr_equal(is->op, was->attr, is->attr) && !(shape && takes_shape(m->row)))
         return false;
@@ -144,8 +179,38 @@ static asp_status name_of(editor *e, asp_val v, asp_node at, const char **out)
                     asp_node_str(e->g, asp_val_at(e->g, v)->node));
 }
 
+// Head and loss by chunks of so many rows.
+#define HEAD_ROWS 512
+
+static asp_status insert_head(editor *e, asp_node n, asp_node head, asp_node at)
+{
+    const asp_node_info *loss = asp_node_at(e->g, n), *product = asp_node_at(e->g, head);
+    const asp_loss_attr *a = loss->attr;
+    const char *x, *w, *bias = NULL, *labels, *name = new_name(e);
+    ASP_TRY(name_of(e, product->in[0], at, &x));
+    ASP_TRY(name_of(e, product->in[1], at, &w));
+    if (product->n_in > 2) ASP_TRY(name_of(e, product->in[2], at, &bias));
+    ASP_TRY(name_of(e, loss->in[1], at, &labels));
+    begin_insert(e, at);
+    asp_put(&e->insert,
+            "\"name\": \"%s\", \"op\": \"autosp.head_loss\", \"args\": [{\"ref\": \"%s\"}, "
+            "{\"ref\": \"%s\"}, ",
+            name, x, w);
+    if (bias)
+        asp_put(&e->insert, "{\"ref\": \"%s\"}", bias);
+    else
+        asp_put(&e->insert, "null");
+    asp_put(&e->insert, ", {\"ref\": \"%s\"}, %lld, %d, %d], \"kwargs\": {}}", labels,
+            (long long)a->ignore, strcmp(a->reduction, "mean") == 0 ? 1 : 2, HEAD_ROWS);
+    e->name[loss->first.i] = name;
+    return ASP_OK;
+}
+
 static asp_status insert_node(editor *e, asp_node n, asp_node at)
 {
+    const asp_node head = head_of(e, n.i);
+    if (head.i) return insert_head(e, n, head, at);
+
     const asp_node_info *info = asp_node_at(e->g, n);
     const char *operand[ASP_MAX_OPERANDS], *name = new_name(e);
     for (uint32_t k = 0; k < info->n_in; k++) ASP_TRY(name_of(e, info->in[k], at, &operand[k]));
@@ -289,6 +354,7 @@ asp_status asp_front_put_edits(asp_ctx *cx, const asp_aten_source *s, asp_graph 
     e.fate = ASP_NEW_ARRAY(&a, fate, s->made.n + 1);
     e.before = ASP_NEW_ARRAY(&a, const char *, g->nodes.n);
     memcpy(e.name, s->name, s->n_vals * sizeof *s->name);
+    e.uses = asp_graph_count_uses(g, &a);
     ASP_FOR_NODES (g, n) e.live[n.i] = true;
     asp_status status = put_all(&e, t);
     asp_arena_fini(&a);

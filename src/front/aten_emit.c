@@ -168,7 +168,8 @@ static void put_operands(const emitting *e, const char *s, size_t n)
     else if (s[1] == '?')
         put_ref(e, i);
     else {
-        for (const char *comma = "["; i < e->info->n_in; i++, comma = ", ") {
+        asp_put(e->t, "[");
+        for (const char *comma = ""; i < e->info->n_in; i++, comma = ", ") {
             asp_put(e->t, "%s", comma);
             put_ref(e, i);
         }

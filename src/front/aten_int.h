@@ -96,7 +96,7 @@ typedef struct aten_arg {
     uint32_t memory;     // TENSOR
 } aten_arg;
 
-#define ATEN_MAX_ARGS 16
+#define ATEN_MAX_ARGS 20
 #define ATEN_MAX_RESULTS 4096
 
 typedef struct aten_row aten_row;

@@ -217,3 +217,25 @@ void aten_cross_entropy(aten_call *c)
     if (aten_ok(c))
         aten_give(c, asp_build(B(c), ASP_OP_cross_entropy, &a, aten_given(c, 2) ? 3 : 2, in));
 }
+
+// What an edit list tells as one op: the product, its rows in one dimension, the loss.
+void aten_head_loss(aten_call *c)
+{
+    asp_loss_attr a = *(const asp_loss_attr *)asp_ops[ASP_OP_cross_entropy].attr_default;
+    const asp_val in[] = {c->arg[0].val, c->arg[1].val, c->arg[2].val}, labels = c->arg[3].val;
+    a.ignore = aten_int(c, 4);
+    a.reduction = reduction_of(c, 5);
+    if (!aten_ok(c)) return;
+    const asp_val logits = asp_build(B(c), ASP_OP_linear, NULL, aten_given(c, 2) ? 3 : 2, in);
+    if (!aten_ok(c)) return;
+    asp_type rows = *aten_type_of(c, labels);
+    const asp_type *z = aten_type_of(c, logits);
+    if (rows.rank + 1 > ASP_MAX_RANK || z->rank == 0) {
+        aten_refuse(c, "%u dimensions of labels", rows.rank);
+        return;
+    }
+    rows.dtype = z->dtype;
+    rows.dim[rows.rank++] = z->dim[z->rank - 1];
+    const asp_val x = aten_reshape(c, logits, &rows);
+    if (aten_ok(c)) aten_give(c, ASP_B2(B(c), cross_entropy, &a, x, labels));
+}

@@ -131,13 +131,10 @@ static asp_status rewrite(asp_masking *m, asp_builder *b)
     return ASP_OK;
 }
 
-// A framework's own attention takes "causal" or a mask.
-static bool is_told_by_causal(const asp_masking *m)
+// A framework's own graph keeps what its attention adds to scores, and what it differentiates.
+static bool stays(const asp_masking *m)
 {
-    asp_masking as = *m;
-    if (m->slopes.i || m->dense || m->n_lookups) return false;
-    set_mask_attr(&as);
-    return *as.attr.mask == 0;
+    return m->px->options->kept && (m->slopes.i || m->dense);
 }
 
 // ---- the pass ----------------------------------------------------------------------------------
@@ -186,11 +183,11 @@ static asp_status fold_attention(asp_pass *px, asp_folder *f, asp_node node, rea
     const asp_masking *before = read_before(done, &m, operand);
     if (before) {
         read_again(&m, before);
-        if (px->options->kept && !is_told_by_causal(&m)) return ASP_OK;
+        if (stays(&m)) return ASP_OK;
         return rewrite(&m, &(asp_builder){.g = g, .before = node, .loc = info->loc});
     }
     if (!asp_masking_read(&m, operand)) return ASP_OK;
-    if (px->options->kept && !is_told_by_causal(&m)) return ASP_OK;
+    if (stays(&m)) return ASP_OK;
     asp_builder b = {.g = g, .before = node, .loc = info->loc};
     if (m.slopes.i) return rewrite(&m, &b);
     for (uint32_t i = given; i < m.n_lookups; i++) {

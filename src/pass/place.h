@@ -22,7 +22,7 @@ typedef enum asp_sp_kind {
 typedef struct asp_strategy {
     asp_sp_kind kind;
     int64_t heads, rings; // of hybrid:UxR, their product is the ranks; else all ranks and 1
-    bool plain;           // what goes round a ring has no mask but "causal"
+    bool plain;           // what is added to scores does not go round a ring
 } asp_strategy;
 
 // NULL: auto.

@@ -86,6 +86,5 @@ bool asp_takes_ring(const asp_strategy *sp, const asp_axes *x, asp_node n)
     if (sp->kind != ASP_SP_RING && sp->kind != ASP_SP_AUTO) return false;
     if (asp_ring_obstacle(x, n)) return false;
     const asp_sdpa_attr *a = asp_node_at(x->g, n)->attr;
-    return !sp->plain ||
-           (!a->bias && !*a->mask && !a->sinks && !*a->alibi && a->softcap == 0 && a->dropout == 0);
+    return !sp->plain || !(a->bias || a->sinks || *a->alibi);
 }

@@ -72,17 +72,59 @@ static void a_llama_is_split_by_heads(void **state)
     asp_ctx_destroy(f.cx);
 }
 
-// On one rank nothing is exchanged, but masks are proved.
+// Windows, padding and documents are told as predicates, on one rank, between heads and around a
+// ring; a head whose logits nobody else reads is told with its loss.
+static void masks_are_predicates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *graph, *mask;
+    } cases[] = {{"mistral", "q - k <= 6"},
+                 {"llama_pad", "T0[k] != 0"},
+                 {"llama_docs", "T0[q] == T0[k]"},
+                 {"mistral_docs", "q - k <= 6 & T0[q] == T0[k]"}};
+    static const struct {
+        int64_t ranks;
+        const char *sp, *op;
+    } ways[] = {{1, NULL, "autosp.attention"},
+                {2, "ulysses", "autosp.attention"},
+                {3, "ring", "autosp.ring_sdpa"}};
+    fixture f = begin();
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t k = 0; k < 3; k++) {
+            json_t *list = edits_of(&f, cases[i].graph, ways[k].ranks, ways[k].sp),
+                   *in = json_object_get(list, "insert");
+            assert_int_equal(count(in, ways[k].op), 2);
+            assert_int_equal(count(in, "autosp.head_loss"), 1);
+            for (size_t n = 0; n < json_array_size(in); n++) {
+                const json_t *x = json_array_get(in, n);
+                if (strcmp(json_string_value(json_object_get(x, "op")), ways[k].op) != 0) continue;
+                const json_t *mask = json_array_get(json_object_get(x, "args"), 6);
+                assert_string_equal(json_string_value(mask), cases[i].mask);
+            }
+            json_decref(list);
+        }
+    }
+    asp_ctx_destroy(f.cx);
+}
+
+// On one rank nothing is exchanged, but masks are proved, and random numbers are ours.
 static void one_rank_keeps_all_but_masks(void **state)
 {
     (void)state;
     fixture f = begin();
     json_t *list = edits_of(&f, "llama", 1, NULL), *in = json_object_get(list, "insert");
-    assert_int_equal(json_array_size(in), 2);
     assert_int_equal(count(in, "aten.scaled_dot_product_attention.default"), 2);
+    assert_int_equal(count(in, "autosp.head_loss"), 1);
+    json_decref(list);
+    list = edits_of(&f, "gpt2", 1, NULL);
+    in = json_object_get(list, "insert");
+    assert_int_equal(count(in, "autosp.dropout"), 5);
+    assert_int_equal(count(in, "autosp.attention"), 2);
     json_decref(list);
     list = edits_of(&f, "minillama", 1, NULL); // written with is_causal
-    assert_int_equal(json_array_size(json_object_get(list, "insert")), 0);
+    in = json_object_get(list, "insert");
+    assert_int_equal(count(in, "aten.scaled_dot_product_attention.default"), 0);
     assert_int_equal(json_array_size(json_object_get(list, "rewire")), 0);
     json_decref(list);
     asp_ctx_destroy(f.cx);
@@ -171,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_llama_is_split_by_heads),
+        cmocka_unit_test(masks_are_predicates),
         cmocka_unit_test(one_rank_keeps_all_but_masks),
         cmocka_unit_test(a_list_is_of_one_graph),
         cmocka_unit_test(unknown_ops_may_read_whole_values),
