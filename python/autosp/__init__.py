@@ -2,7 +2,7 @@
 from .api import compile, register, restore
 from .capi import Error
 from .engine import initialize
-from .tools import capture, export, plan, prepare_autosp_inputs, verify
+from .tools import capture, export, hide_ranks, plan, prepare_autosp_inputs, verify
 
 register()
-__all__ = ["Error", "capture", "compile", "export", "initialize", "plan", "prepare_autosp_inputs", "restore", "verify"]
+__all__ = ["Error", "capture", "compile", "export", "hide_ranks", "initialize", "plan", "prepare_autosp_inputs", "restore", "verify"]

@@ -1,12 +1,14 @@
 # autosp.compile: a model whose loss and gradients are the global ones, computed by a group of ranks.  Neighbours: backend.py (what
 # happens to a graph).  SPDX-License-Identifier: Apache-2.0
 import functools
+import re
 
 import torch
 import torch.distributed as dist
 
 from .backend import COMPILERS, STRATEGIES, Backend, Settings
 from .capi import Error
+from .policy import POLICIES
 
 TORCH = (2, 13)
 
@@ -42,17 +44,43 @@ def _group(sp):
     return mine
 
 
-def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False, roles=None):
+UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def _bytes(memory):
+    """1610612736, or "1.5GiB"."""
+    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
+        return memory
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B|)\s*", memory) if isinstance(memory, str) else None
+    if not found or not float(found[1]) > 0:
+        raise Error(f"memory={memory!r} is no number of bytes, as \"1.5GiB\" is")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def _policy(memory, ac, backend):
+    """(what is kept, bytes)"""
+    if ac is not None and ac not in POLICIES:
+        raise Error(f"ac={ac!r} is not known; there are {', '.join(POLICIES)}")
+    if ac == "budget" and memory is None:
+        raise Error("ac=\"budget\" needs memory=, the bytes that a rank may take")
+    if memory is not None and ac not in (None, "budget"):
+        raise Error(f"memory= goes with ac=\"budget\", not with {ac!r}")
+    if (memory or ac) and backend == "eager":
+        raise Error("backend=\"eager\" keeps what PyTorch keeps; memory= and ac= go with \"inductor\" and \"aot_eager\"")
+    return ("budget", _bytes(memory)) if memory is not None else (ac, None)
+
+
+def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False, roles=None, ac=None):
     version = tuple(int(x) for x in torch.__version__.split(".")[:2])
     if version != TORCH:
         raise Error(f"torch {torch.__version__} is not supported: this version of autosp reads the graphs of torch {TORCH[0]}.{TORCH[1]}")
     if strategy not in STRATEGIES:
         raise Error(f"strategy={strategy!r} is not known; there are {', '.join(STRATEGIES)}")
-    if memory is not None:
-        raise Error("memory= is not supported yet: what is kept for the backward pass is the compiler's choice")
     if backend not in COMPILERS:
         raise Error(f"backend={backend!r} is not known; there are {', '.join(COMPILERS)}")
-    return Settings(group=_group(sp), strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())))
+    policy, memory = _policy(memory, ac, backend)
+    return Settings(group=_group(sp), strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())),
+                    policy=policy, memory=memory)
 
 
 # ---- batches ----
@@ -127,12 +155,13 @@ class _Call:
                         "of the model's forward.") from None
 
 
-def compile(model, sp=1, strategy="auto", memory=None, backend="inductor", seq_dim=1, check=True, verify=False, roles=None):
+def compile(model, sp=1, strategy="auto", memory=None, backend="inductor", seq_dim=1, check=True, verify=False, roles=None, ac=None):
     """The model itself, whose calls are split over the ranks of sp.  Every rank passes the same whole batch; the loss and the
     gradients are the global ones.  strategy: how attention meets the whole sequence (auto, ulysses, ring).  seq_dim: of the inputs.
+    memory: bytes that a rank may take, as "60GiB"; ac: what is kept for the backward pass (none, default, sac, layer, budget).
     check: compare the batch across ranks in each call.  verify: C reads the edited graph again and proves it.  roles: what inputs of
     other names are, as {"tokens": "input_ids"}."""
-    settings = settle(sp, strategy, memory, backend, verify, roles)
+    settings = settle(sp, strategy, memory, backend, verify, roles, ac)
     if not isinstance(model, torch.nn.Module):
         raise Error(f"a torch.nn.Module is wanted, not {type(model).__name__}")
     model._compiled_call_impl = _Call(model, settings, seq_dim, check)

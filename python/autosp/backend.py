@@ -5,10 +5,12 @@ import hashlib
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from . import graph as graphs
 from .capi import Edits, Error
 from .edit import Editor
+from .policy import Partitioner
 
 STRATEGIES = ("auto", "ulysses", "ring")
 COMPILERS = ("inductor", "aot_eager", "eager")
@@ -22,6 +24,8 @@ class Settings:
     inner: str = "inductor"
     verify: bool = False
     roles: tuple = ()  # (name of an input, role)
+    policy: str | None = None  # what is kept for the backward pass; None: the compiler's choice
+    memory: int | None = None  # bytes that a rank may take, for the policy "budget"
 
     @property
     def ranks(self):
@@ -39,7 +43,8 @@ def agree(group, error, what):
             raise error
         return
     said = [None] * dist.get_world_size(group)
-    dist.all_gather_object(said, (None if error is None else str(error), what), group=group)
+    with unset_fake_temporarily():
+        dist.all_gather_object(said, (None if error is None else str(error), what), group=group)
     for rank, (message, _) in enumerate(said):
         if message is not None:
             raise Error(message if all(m == message for m, _ in said) else f"rank {rank}: {message}") from error
@@ -65,14 +70,31 @@ def transform(gm, example_inputs, settings):
     return graph, hashlib.sha256((text + edits.json).encode()).hexdigest()
 
 
-def lower(graph, example_inputs, inner):
+def states_bytes(example_inputs):
+    """Parameters, and AdamW's two numbers for each that is trained; gradients are part of what a step makes."""
+    params = [x for x in example_inputs if isinstance(x, torch.nn.Parameter)]
+    return sum(x.numel() * x.element_size() * (3 if x.requires_grad else 1) for x in params)
+
+
+def partitioner_of(settings, example_inputs):
+    if settings.policy is None:
+        return None
+    states = states_bytes(example_inputs)
+    if settings.policy == "budget" and settings.memory <= states:
+        raise Error(f"memory={settings.memory} bytes: parameters and AdamW's state alone take {states}")
+    return Partitioner(settings.policy, settings.memory and settings.memory - states, settings.inner == "inductor",
+                       lambda error, what: agree(settings.group, error, what))
+
+
+def lower(graph, example_inputs, inner, partitioner=None):
     """inner: inductor, aot_eager, or eager, which runs the graph as it is."""
     if inner == "inductor":
         from torch._inductor.compile_fx import compile_fx
-        return compile_fx(graph, example_inputs)
+        return compile_fx(graph, example_inputs, config_patches={"custom_partitioner_fn": partitioner} if partitioner else None)
     if inner == "aot_eager":
         from torch._dynamo.backends.common import aot_autograd
-        return aot_autograd(fw_compiler=lambda g, _: g.forward)(graph, example_inputs)
+        how = {"partition_fn": partitioner} if partitioner else {}
+        return aot_autograd(fw_compiler=lambda g, _: g.forward, **how)(graph, example_inputs)
     return graph.forward
 
 
@@ -80,7 +102,7 @@ class Backend:
     """What torch.compile calls with each graph; `graphs` counts them."""
 
     def __init__(self, settings):
-        self.settings, self.graphs, self.last = settings, 0, None
+        self.settings, self.graphs, self.last, self.partitioner = settings, 0, None, None
 
     def __call__(self, gm, example_inputs):
         self.graphs += 1
@@ -88,9 +110,10 @@ class Backend:
         what = ""
         try:
             graph, what = transform(gm, example_inputs, self.settings)
+            self.partitioner = partitioner_of(self.settings, example_inputs)
         except Exception as e:  # every rank hears of it before any waits for another
             error = e if isinstance(e, Error) else Error(f"{type(e).__name__}: {e}")
             error.__cause__ = None if isinstance(e, Error) else e
         agree(self.settings.group, error, what)
         self.last = graph
-        return lower(graph, example_inputs, self.settings.inner)
+        return lower(graph, example_inputs, self.settings.inner, self.partitioner)

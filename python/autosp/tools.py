@@ -129,3 +129,10 @@ def prepare_autosp_inputs(input_id, label_id, position_id=None, attention_mask=N
             raise Error(f"{name} is {list(x.shape)}; it has no dimension {seq_dim}")
     mark([(name, x) for name, x in named if x is not None], seq_dim)
     return input_id, label_id, position_id, attention_mask
+
+
+def hide_ranks():
+    """For libraries that split batches and wrap models by torchrun's variables (Hugging Face's Trainer, Accelerate): with autosp every
+    rank passes the whole batch, so to them each rank is a program of its own.  Behind torch.distributed.init_process_group."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
+        os.environ.pop(name, None)
