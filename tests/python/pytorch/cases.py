@@ -39,6 +39,44 @@ def against_eager(rank, group, name, b, s, dtype, options, labels="uneven", extr
     return {"loss": abs(ours - loss) / abs(loss), "gradients": worst(want, have), "ops": ops, "largest": square, "value": ours}
 
 
+def dropped(rank, group, name, options):
+    """A model that drops, split and on one rank, from the same seed: how far they are from each other, and from another seed."""
+    said = []
+    for split, seed in ((False, 5), (True, 5), (True, 6)):
+        model = autosp.compile(models.build(name, dropout=0.2), sp=group if split else 1, **{"backend": "eager", "verify": True, **options})
+        torch.manual_seed(seed)
+        said.append(step(model, models.batch(name, 2, 25)))
+    (a, g), (b, h), (c, _) = said
+    return {"loss": abs(a - b) / abs(a), "gradients": worst(g, h), "other": abs(a - c) / abs(a)}
+
+
+def live_bytes(run):
+    """The most that the tensors of run() took at once, beside those that there were."""
+    with torch.autograd.profiler.profile(profile_memory=True) as p:
+        run()
+    events = sorted((e for e in p.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())
+    now = most = 0
+    for e in events:
+        now += e.nbytes()
+        most = max(most, now)
+    return most
+
+
+def policies(rank, group, name, s, asked):
+    """Under each policy: errors against the eager model, and bytes: said to be kept, said to be the peak, counted while it ran."""
+    batch, out = models.batch(name, 1, s), {}
+    loss, want = step(models.build(name), batch)
+    for ac, memory in asked:
+        model = autosp.compile(models.build(name), sp=group or 1, backend="aot_eager", ac=ac, memory=memory)
+        ours, have = step(model, batch)
+        model.zero_grad()
+        peak = live_bytes(lambda: models.loss_of(model(**batch)).backward())
+        said = model._compiled_call_impl.backend.partitioner
+        out[ac] = {"loss": abs(ours - loss) / abs(loss), "gradients": worst(want, have), "kept": said.kept_bytes, "peak": said.peak,
+                   "counted": peak}
+    return out
+
+
 def trains(rank, group, name, steps):
     """AdamW with accumulation and clipping, beside the unsharded model: losses of both, and the parameters' bits."""
     plain, model = models.build(name), models.build(name)

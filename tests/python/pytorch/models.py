@@ -9,15 +9,16 @@ SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_
              max_position_embeddings=512, initializer_range=0.2, use_cache=False, attention_dropout=0.0)
 
 
-def hugging_face(family):
+def hugging_face(family, dropout):
     import transformers
 
     if family == "gpt2":
         config = transformers.GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=512, initializer_range=0.2,
-                                         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, bos_token_id=1, eos_token_id=2)
+                                         resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, use_cache=False, bos_token_id=1,
+                                         eos_token_id=2)
     else:
         more = {"mistral": {"sliding_window": 9}, "qwen3": {"head_dim": 12}}.get(family, {})
-        config = transformers.AutoConfig.for_model(family, **{**SIZES, **more})
+        config = transformers.AutoConfig.for_model(family, **{**SIZES, **more, "attention_dropout": dropout})
     model = transformers.AutoModelForCausalLM.from_config(config)
     model.loss_type = "ForCausalLM"
     return model
@@ -58,9 +59,9 @@ class Plain(nn.Module):
         return F.cross_entropy(logits[:, :-1].reshape(-1, VOCAB), targets[:, 1:].reshape(-1))
 
 
-def build(name, dtype="f32", seed=0):
+def build(name, dtype="f32", seed=0, dropout=0.0):
     torch.manual_seed(seed)
-    model = Plain() if name == "plain" else hugging_face(name)
+    model = Plain() if name == "plain" else hugging_face(name, dropout)
     return model.double() if dtype == "f64" else model
 
 

@@ -52,6 +52,38 @@ def test_causal_masks_are_proved(ranks, p):
         assert r["largest"] < 80 * 80
 
 
+MASKED = [("mistral", "", "ulysses"), ("mistral", "packed", "ring"), ("llama", "padding", "ring"), ("llama", "packed", "ulysses"),
+          ("qwen3", "padding", "ulysses")]
+
+
+@pytest.mark.parametrize("name,extra,strategy", MASKED)
+@pytest.mark.parametrize("p", [1, 2])
+def test_no_mask_is_dense(ranks, p, name, extra, strategy):
+    """Windows, padding and packed documents: attention under a predicate, and nothing of S x S; logits are not made whole."""
+    for r in ranks.give("cases", "against_eager", p, name, 1, 80, "f32", {"strategy": strategy, "backend": "eager"}, "uneven", extra):
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
+        assert ("ring_sdpa" if p > 1 and strategy == "ring" else "attention") in r["ops"], r["ops"]
+        assert "head_loss" in r["ops"]
+        assert r["largest"] < 80 * 80
+
+
+@pytest.mark.parametrize("p,name,strategy", [(2, "gpt2", "ulysses"), (3, "gpt2", "ulysses"), (4, "llama", "ulysses"), (2, "llama", "ring")])
+def test_dropout_is_the_same_for_every_number_of_ranks(ranks, p, name, strategy):
+    for r in ranks.give("cases", "dropped", p, name, {"strategy": strategy}):
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
+        assert r["other"] > 1e-4  # it does drop
+
+
+def test_what_is_kept(ranks):
+    """Each policy gives the same gradients; a budget is kept, and what C foretells is what the tensors take."""
+    asked = [("none", None), ("default", None), ("sac", None), ("layer", None), ("budget", 1 << 20)]
+    for r in ranks.give("cases", "policies", 2, "llama", 256, asked):
+        for said in r.values():
+            assert said["loss"] <= LOSS and said["gradients"] <= GRADIENTS, r
+        assert r["none"]["kept"] > r["sac"]["kept"] > r["layer"]["kept"], r
+        assert r["budget"]["peak"] <= 1 << 20
+
+
 def test_inductor(ranks):
     for r in ranks.give("cases", "against_eager", 2, "llama", 2, 24, "f32", {"strategy": "ulysses", "backend": "inductor"}):
         assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r

@@ -20,7 +20,10 @@ def test_refused_on_all_ranks(ranks, what):
     ({"sp": 3}, "does not divide the 4 ranks"),
     ({"sp": {"autosp_sise": 2}}, "autosp_sise"),
     ({"strategy": "rings"}, "rings"),
-    ({"memory": "60GiB"}, "memory="),
+    ({"memory": "60 bytes"}, "60 bytes"),
+    ({"memory": "60GiB", "ac": "sac"}, "ac="),
+    ({"memory": "1KiB", "backend": "eager"}, "eager"),
+    ({"ac": "everything"}, "everything"),
     ({"backend": "triton"}, "triton"),
 ])
 def test_settings(ranks, options, word):
