@@ -48,6 +48,17 @@ static asp_status load_config(asp_ctx *cx, const char *path, asp_dtype dtype, as
     return ASP_OK;
 }
 
+// An exported graph's parameters and buffers stand in the same folder.
+static void find_weights_beside(const char *path, asp_program *p)
+{
+    char weights[4096];
+    const char *slash = strrchr(path, '/');
+    const int n = slash ? (int)(slash - path) : 1;
+    const char *folder = slash ? path : ".";
+    snprintf(weights, sizeof weights, "%.*s/model.safetensors", n, folder);
+    if (asp_path_exists(weights)) p->weights = asp_copy_str(&p->graph->arena, weights);
+}
+
 // *.json holds an exported graph or a config.json: the former has nodes.
 static asp_status load_json(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *p)
 {
@@ -61,6 +72,7 @@ static asp_status load_json(asp_ctx *cx, const char *path, asp_dtype dtype, asp_
     json_decref(json);
     ASP_TRY(s);
     p->vocab = asp_front_vocab(p->graph);
+    find_weights_beside(path, p);
     return ASP_OK;
 }
 

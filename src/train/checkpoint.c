@@ -46,6 +46,24 @@ static void list_tensors(asp_arena *a, asp_rank *r, const asp_plan *p, asp_slab 
     }
 }
 
+// Of the program's own values beside its parameters; returns how many.
+static int list_buffers(asp_rank *r, const asp_plan *p, asp_st_tensor *out)
+{
+    int n = 0;
+    for (int k = 0; k < asp_plan_n_inputs(p); k++) {
+        const asp_plan_input *in = asp_plan_get_input(p, k);
+        if (strcmp(in->role, "buffer") != 0) continue;
+        out[n] = (asp_st_tensor){.name = in->name,
+                                 .dtype = in->dtype,
+                                 .rank = in->rank,
+                                 .data = asp_rank_input(r, k),
+                                 .count = in->bytes / asp_dtypes[in->dtype].bytes,
+                                 .bytes = in->bytes};
+        memcpy(out[n++].dim, in->dim, sizeof in->dim);
+    }
+    return n;
+}
+
 asp_status asp_checkpoint_hash_file(asp_ctx *cx, const char *path, uint64_t *out_hash)
 {
     asp_file_map m;
@@ -116,12 +134,13 @@ static asp_status write_files(asp_arena *a, const char *folder, asp_rank *r, con
 {
     asp_ctx *cx = a->cx;
     int n = asp_plan_n_params(p);
-    asp_st_tensor *tensors = ASP_NEW_ARRAY(a, asp_st_tensor, 2 * n);
+    asp_st_tensor *tensors = ASP_NEW_ARRAY(a, asp_st_tensor, 2 * n + asp_plan_n_inputs(p));
     asp_text t;
     const char *name = put_model(a, m, &t);
     ASP_TRY(asp_file_write_whole(cx, asp_printf(a, "%s/%s", folder, name), t.at, t.n));
     list_tensors(a, r, p, ASP_SLAB_PARAM, "", tensors);
-    ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/model.safetensors", folder), tensors, n));
+    ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/model.safetensors", folder), tensors,
+                                  n + list_buffers(r, p, tensors + n)));
     list_tensors(a, r, p, ASP_SLAB_M, "m.", tensors);
     list_tensors(a, r, p, ASP_SLAB_V, "v.", tensors + n);
     ASP_TRY(asp_safetensors_write(cx, asp_printf(a, "%s/optimizer.safetensors", folder), tensors,

@@ -54,6 +54,36 @@ asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, cons
     return ASP_OK;
 }
 
+static bool is_buffer(const asp_plan_input *in) { return strcmp(in->role, "buffer") == 0; }
+
+static asp_status load_buffers(asp_ctx *cx, asp_rank *r, const asp_plan *p,
+                               const asp_safetensors *s)
+{
+    for (int k = 0; k < asp_plan_n_inputs(p); k++) {
+        const asp_plan_input *in = asp_plan_get_input(p, k);
+        const asp_st_tensor *t;
+        if (!is_buffer(in)) continue;
+        if (!asp_dtypes[in->dtype].is_float)
+            return asp_fail(cx, ASP_ERR_UNSUPPORTED,
+                            "buffer %s is %s; floating-point ones are read", in->name,
+                            asp_dtypes[in->dtype].name);
+        ASP_TRY(asp_safetensors_want(s, in->name, in->rank, in->dim, &t));
+        ASP_TRY(asp_st_convert(cx, t, in->dtype, asp_rank_input(r, k)));
+    }
+    return ASP_OK;
+}
+
+asp_status asp_train_refuse_buffers(asp_ctx *cx, const asp_plan *p)
+{
+    for (int k = 0; k < asp_plan_n_inputs(p); k++)
+        if (is_buffer(asp_plan_get_input(p, k)))
+            return asp_fail(cx, ASP_ERR_INPUT,
+                            "input %s is a buffer of the model, and there is no model.safetensors "
+                            "beside the graph that holds its values; autosp.export writes both",
+                            asp_plan_get_input(p, k)->name);
+    return ASP_OK;
+}
+
 asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, const char *path)
 {
     asp_arena a;
@@ -62,6 +92,7 @@ asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, c
     asp_status status = asp_safetensors_open(&a, path, &s);
     if (status == ASP_OK) {
         status = asp_train_load_slab(&a, asp_rank_slab(r, ASP_SLAB_PARAM), p, "", &s);
+        if (status == ASP_OK) status = load_buffers(cx, r, p, &s);
         asp_safetensors_close(&s);
     }
     asp_arena_fini(&a);
@@ -75,6 +106,7 @@ asp_status asp_train_fill_inputs(asp_ctx *cx, asp_rank *r, const asp_plan *p, co
 {
     for (int k = 0; k < asp_plan_n_inputs(p); k++) {
         const asp_plan_input *in = asp_plan_get_input(p, k);
+        if (is_buffer(in)) continue; // came with the weights
         bool tokens = strcmp(in->role, "tokens") == 0 || strcmp(in->role, "labels") == 0;
         bool positions = strcmp(in->role, "positions") == 0;
         if (in->dtype != ASP_I64 || in->rank < 1 || in->rank > 2 || !(tokens || positions))

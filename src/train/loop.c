@@ -37,6 +37,7 @@ static asp_status start(loop *l, asp_rank *r, asp_team *team, asp_comm *comm, as
     ASP_TRY(asp_comm_agree(comm, "the checkpoint", l->checkpoint.identity));
     if (l->o->resume) return asp_checkpoint_load(cx, &l->checkpoint, r, l->plan);
     if (l->program.weights) return asp_train_load_weights(cx, r, l->plan, l->program.weights);
+    ASP_TRY(asp_train_refuse_buffers(cx, l->plan));
     asp_train_initialise(r, l->plan, team, (uint64_t)l->o->seed);
     return ASP_OK;
 }

@@ -151,7 +151,9 @@ void asp_report_levers(const asp_report *r, const asp_levers *l);
 
 // Fresh parameters from the seed, the same on every rank: normal(0, std), ones or zeros.
 void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64_t seed);
-// Parameters from safetensors under their names.
+// A program with buffers has no fresh weights: its buffers' values are nowhere.
+asp_status asp_train_refuse_buffers(asp_ctx *cx, const asp_plan *p);
+// Parameters and buffers from safetensors under their names.
 asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, const char *path);
 // The i-th micro-batch of a run, all replicas' counted: windows of the stream chosen by (seed, i).
 // Labels are the tokens themselves.

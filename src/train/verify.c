@@ -28,10 +28,12 @@ static asp_status take_step(side *d, const asp_seat *seat, asp_comm *comm, asp_c
     const asp_batches batches = {.o = o, .plan = d->plan, .tokens = d->tokens};
     asp_gathered all_batches;
     int64_t n = asp_plan_slab_count(d->plan), size = asp_dtypes[asp_plan_dtype(d->plan)].bytes;
-    if (d->program->weights)
+    if (d->program->weights) {
         ASP_TRY(asp_train_load_weights(cx, r, d->plan, d->program->weights));
-    else
+    } else {
+        ASP_TRY(asp_train_refuse_buffers(cx, d->plan));
         asp_train_initialise(r, d->plan, team, (uint64_t)o->seed);
+    }
     ASP_TRY(asp_train_gradients(cx, &batches, seat, comm, 0, &all_batches));
     const void *g = asp_rank_slab(r, ASP_SLAB_GRAD);
     for (int64_t i = 0; asp_comm_rank(comm) == 0 && i < n; i++)
