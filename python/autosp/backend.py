@@ -92,9 +92,10 @@ def lower(graph, example_inputs, inner, partitioner=None):
         from torch._inductor.compile_fx import compile_fx
         return compile_fx(graph, example_inputs, config_patches={"custom_partitioner_fn": partitioner} if partitioner else None)
     if inner == "aot_eager":
+        from functorch.compile import make_boxed_func
         from torch._dynamo.backends.common import aot_autograd
         how = {"partition_fn": partitioner} if partitioner else {}
-        return aot_autograd(fw_compiler=lambda g, _: g.forward, **how)(graph, example_inputs)
+        return aot_autograd(fw_compiler=lambda g, _: make_boxed_func(g.forward), **how)(graph, example_inputs)
     return graph.forward
 
 

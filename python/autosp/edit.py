@@ -10,7 +10,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from . import ops
 from .capi import Error
-from .graph import DTYPES, loss_index, outputs_of, value_of
+from .graph import DTYPES, outputs_of, value_of
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
@@ -21,7 +21,7 @@ class Editor:
         self.graph = writer.graph.graph
         self.nodes = dict(writer.nodes)
         self.symbols, self.made, self.draw = {}, {}, None
-        self.loss = loss_index(writer.graph)  # while all nodes have a value
+        self.loss = writer.loss
 
     def apply(self, edits):
         """The list is read whole before the first edit, so that a list that does not fit leaves the graph as it was."""

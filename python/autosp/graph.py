@@ -145,7 +145,7 @@ class Writer:
 
     def __init__(self, graph, inputs, name):
         self.graph, self.inputs, self.name = graph, inputs, name
-        self.sizes = Sizes(inputs)
+        self.sizes, self.loss = Sizes(inputs), loss_index(graph)  # while all nodes have a value
         self.names = {i.node: i.name for i in inputs}
         taken = set(self.names.values())
         for n in graph.graph.nodes:
@@ -221,8 +221,7 @@ class Writer:
     def outputs(self):
         """What the graph gives, the loss first."""
         given = list(outputs_of(self.graph))
-        loss = loss_index(self.graph)
-        return [given[loss]] + given[:loss] + given[loss + 1:]
+        return [given[self.loss]] + given[:self.loss] + given[self.loss + 1:]
 
 
 def outputs_of(graph):

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import ctypes
+import json
 import math
 import os
 import tempfile
@@ -46,7 +47,8 @@ def capture(model, batch, seq_dim=1, roles=None):
 
 
 def export(model, batch, folder, seq_dim=1, roles=None):
-    """folder/graph.json, which `autosp plan` and `autosp opt` read, and folder/model.safetensors with the parameters' values."""
+    """folder/graph.json, which `autosp train`, `plan`, `verify` and `opt` read, and folder/model.safetensors with the values of its
+    parameters and buffers, which training starts from."""
     from safetensors.torch import save_file
 
     text, _, _ = capture(model, batch, seq_dim, roles)
@@ -54,7 +56,12 @@ def export(model, batch, folder, seq_dim=1, roles=None):
     path = os.path.join(folder, "graph.json")
     with open(path, "w") as f:
         f.write(text)
-    save_file({k: p.detach().contiguous() for k, p in model.named_parameters()}, os.path.join(folder, "model.safetensors"))
+    values = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    wanted = [i["name"] for i in json.loads(text)["inputs"] if i["role"] in ("param", "buffer")]
+    missing = [name for name in wanted if name not in values]
+    if missing:
+        raise Error(f"{missing[0]} is read by the model but is no parameter or buffer of it by that name")
+    save_file({name: values[name].detach().clone().contiguous() for name in wanted}, os.path.join(folder, "model.safetensors"))
     return path
 
 

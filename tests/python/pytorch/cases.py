@@ -1,12 +1,15 @@
 # What the ranks run.  Each function gets its rank and its group (None: one rank) and says plain values.  Neighbours: ranks.py,
 # test_*.py (who ask).  SPDX-License-Identifier: Apache-2.0
+import json
 import math
+import subprocess
 
 import autosp
 import models
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 
 def gradients(model):
@@ -42,8 +45,10 @@ def against_eager(rank, group, name, b, s, dtype, options, labels="uneven", extr
 def dropped(rank, group, name, options):
     """A model that drops, split and on one rank, from the same seed: how far they are from each other, and from another seed."""
     said = []
-    for split, seed in ((False, 5), (True, 5), (True, 6)):
-        model = autosp.compile(models.build(name, dropout=0.2), sp=group if split else 1, **{"backend": "eager", "verify": True, **options})
+    alone, split = (autosp.compile(models.build(name, dropout=0.2), sp=sp, **{"backend": "eager", "verify": True, **options})
+                    for sp in (1, group))
+    for model, seed in ((alone, 5), (split, 5), (split, 6)):
+        model.zero_grad()
         torch.manual_seed(seed)
         said.append(step(model, models.batch(name, 2, 25)))
     (a, g), (b, h), (c, _) = said
@@ -141,6 +146,29 @@ def tools(rank, group, folder):
     path = autosp.export(model, batch, f"{folder}/{rank}")
     back = autosp.prepare_autosp_inputs(batch["ids"], batch["targets"])
     return {"verify": said, "plan": autosp.plan(model, batch, sp=2, strategy="ulysses"), "path": path, "same": back[0] is batch["ids"]}
+
+
+def exported(rank, group, name, s, folder, program):
+    """A model as a graph with its weights, trained by autosp alone: its losses there, and the model's here with the weights of each."""
+    def autosp_says(*args):
+        said = subprocess.run([program, *map(str, args), "--json", "-"], capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr
+        return [json.loads(line) for line in said.stdout.splitlines() if line.startswith("{")]
+
+    model, batch = models.build(name), models.batch(name, 1, s, "all")
+    graph, tokens = autosp.export(model, batch, f"{folder}/{name}"), f"{folder}/{name}.u16"
+    with open(tokens, "wb") as f:
+        f.write(batch["input_ids"].to(torch.int16).numpy().tobytes())
+    what = ("--model", graph, "--data", tokens, "--seq", s, "--ranks", 2, "--threads", 1)
+    verify = next(r for r in autosp_says("verify", *what) if r["record"] == "verify")
+    steps = [r["loss"] for r in autosp_says("train", *what, "--steps", 6, "--lr", 3e-3, "--out", f"{folder}/out-{name}", "--checkpoint-every", 5)
+             if r["record"] == "step"]
+    with torch.no_grad():
+        before = models.loss_of(model(**batch)).item()
+        for k, x in load_file(f"{folder}/out-{name}/step-000005/model.safetensors").items():
+            dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])[k].copy_(x)
+        return {"torch": [before, models.loss_of(model(**batch)).item()], "autosp": [steps[0], steps[-1]],
+                "verify": [verify["loss_1"], verify["loss_p"]]}
 
 
 def engine(rank, group, config, steps):

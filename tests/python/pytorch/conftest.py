@@ -7,6 +7,22 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--grid", action="store_true", help="every combination, and not a cover of them")
+
+
+def pytest_generate_tests(metafunc):
+    """Of a test marked cover(names, some, all): some cases, or with --grid all of them."""
+    mark = metafunc.definition.get_closest_marker("cover")
+    if mark:
+        names, some, everything = mark.args
+        metafunc.parametrize(names, everything if metafunc.config.getoption("--grid") else some)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cover(names, some, all): the cases of a test")
+
+
 @pytest.fixture(scope="session")
 def ranks():
     import torch._dynamo
