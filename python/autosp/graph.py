@@ -58,7 +58,8 @@ class Input:
         path = re.findall(r"\['([^']+)'\]|\.([A-Za-z_]\w*)", source)
         path = [a or b for a, b in path]
         kept = [p for p in path if p not in ("self", "kwargs", "_modules", "_parameters", "_buffers", "__wrapped__")]
-        self.name = ".".join(kept) if kept else node.name
+        of_model = [k for k in kept if k != "args"]  # wrappers pass the model on as their first argument
+        self.name = ".".join(of_model) if of_model else node.name
         if isinstance(example, torch.nn.Parameter):
             self.role = "param" if example.requires_grad and example.is_floating_point() else "buffer"
         elif "_buffers" in path:
@@ -212,7 +213,7 @@ class Writer:
                 nodes.append(self.constant(n))
             elif n.op == "call_function" and is_data(value_of(n)) and op_name(n.target) != "autosp.draw":
                 nodes.append(self.node(n))
-        outputs = [{"ref": self.names[n]} if isinstance(n, torch.fx.Node) else None for n in self.outputs()]
+        outputs = [{"ref": self.names.setdefault(n, n.name)} if isinstance(n, torch.fx.Node) else None for n in self.outputs()]
         inputs = [{"name": i.name, "role": i.role, **self.type(i.value)} for i in self.inputs]
         line = lambda items: ",\n".join(json.dumps(x, separators=(",", ":")) for x in items)
         return (f'{{"version":1,"name":{json.dumps(self.name)},"symbols":{json.dumps(self.sizes.hints)},\n"inputs":[\n{line(inputs)}\n],\n'

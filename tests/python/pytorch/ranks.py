@@ -8,7 +8,7 @@ import tempfile
 import traceback
 
 WORLD = 4
-SECONDS = 600
+SECONDS = 1200
 
 
 def _serve(rank, store, pipe):
