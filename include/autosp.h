@@ -260,13 +260,23 @@ ASP_API ASP_MUST_USE asp_status asp_trainer_create(const asp_compiled *c,
 ASP_API void asp_trainer_destroy(asp_trainer *t);
 // Fresh parameters from a seed, on all ranks; the optimizer starts anew.
 ASP_API ASP_MUST_USE asp_status asp_trainer_fill(asp_trainer *t, uint64_t seed);
-// The whole of an input (not a rank's part), row by row; kept until given again.  bytes must be
-// what asp_compiled_input says.  Token ids and labels outside of what the graph looks up are
-// refused.
+// The whole of an input (not a rank's or a replica's part), row by row; kept until given again.
+// bytes must be what asp_compiled_input says.  Token ids and labels outside of what the graph looks
+// up are refused.
 ASP_API ASP_MUST_USE asp_status asp_trainer_input(asp_trainer *t, const char *name,
                                                   const void *data, size_t bytes);
 // One forward and backward pass over the inputs.  All inputs must have been given once.
 ASP_API ASP_MUST_USE asp_status asp_trainer_step(asp_trainer *t, double *out_loss);
+// Sequences of seq tokens from here on: planned, not compiled again, and plans are kept by length.
+// Parameters and the optimizer stay; all inputs must be given again.
+ASP_API ASP_MUST_USE asp_status asp_trainer_resize(asp_trainer *t, int64_t seq);
+// Several steps as one batch.  Adds loss and gradients of the last step to a sum; at the last one
+// gradients become those of the mean, each step weighted by its labels that count (option weigh =
+// tokens) or all alike (batches), and *out_loss (NULL is allowed) the mean loss.  Needs the option
+// accumulate = 2 or more, which sets memory aside; how many steps there are is the caller's.
+ASP_API ASP_MUST_USE asp_status asp_trainer_accumulate(asp_trainer *t, bool last, double *out_loss);
+// How many labels of the present inputs count in the losses, on all replicas.
+ASP_API ASP_MUST_USE asp_status asp_trainer_targets(asp_trainer *t, int64_t *out_targets);
 // AdamW on the gradients of the last step.  lr < 0: by the schedule of the options lr, warmup,
 // steps.  out_norm (NULL is allowed): the global gradient norm before clipping.
 ASP_API ASP_MUST_USE asp_status asp_trainer_update(asp_trainer *t, double lr, double *out_norm);

@@ -52,6 +52,7 @@ typedef struct asp_placement {
     int64_t ranks;
     asp_strategy sp;
     asp_env env;       // for prices
+    int64_t *nominal;  // by size: its value with these; 0: not asked yet
     asp_device device; // for those of --sp auto
     int64_t latency;   // of an exchange, in bytes of all ranks; 1: only that fewer are better
     ASP_VEC(asp_chain) chains;

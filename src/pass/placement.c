@@ -13,13 +13,22 @@
 // ---- bytes
 // --------------------------------------------------------------------------------------
 
+#define NOMINAL_SIZES 4096 // whose values are kept: programs have few
+
 // Symbols that have no value yet are priced as a long sequence.
-static int64_t nominal(const asp_placement *p, asp_size s)
+static int64_t evaluate(const asp_placement *p, asp_size s)
 {
     int64_t n;
     if (asp_size_is_num(p->g, s, &n)) return n;
     if (asp_size_eval(p->g, s, &p->env, &n) == ASP_OK && n > 0) return n;
     return 4096;
+}
+
+static int64_t nominal(const asp_placement *p, asp_size s)
+{
+    if (s.i >= NOMINAL_SIZES || s.i == 0) return evaluate(p, s);
+    if (!p->nominal[s.i]) p->nominal[s.i] = evaluate(p, s);
+    return p->nominal[s.i];
 }
 
 static int64_t value_bytes(const asp_placement *p, asp_val v)
@@ -595,6 +604,7 @@ asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_
                        .ranks = px->options->ranks,
                        .env = px->options->env};
     bool tokens = false;
+    p.nominal = ASP_NEW_ARRAY(p.arena, int64_t, NOMINAL_SIZES);
     ASP_TRY(asp_strategy_parse(px->cx, px->options->sp, p.ranks, &p.sp));
     p.sp.plain = px->options->kept;
     choose_device(px, &p);

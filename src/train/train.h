@@ -184,19 +184,6 @@ void asp_accumulate(asp_accumulated *a, asp_rank *r, const asp_plan *p, asp_team
 // Gradients become those of the mean.  The mean loss; NaN where nothing counted.
 double asp_accumulate_end(const asp_accumulated *a, asp_rank *r, const asp_plan *p, asp_team *team);
 
-// ---- trainers, beside what autosp.h has
-// --------------------------------------------------------------------
-
-// Sequences of seq tokens from here on: planned, not compiled again, and plans are kept by length.
-// Parameters and the optimizer stay; all inputs must be given again.
-asp_status asp_trainer_resize(asp_trainer *t, int64_t seq);
-// Adds loss and gradients of the last step to a sum; at the last one gradients become those of the
-// mean, and *out_loss (NULL is allowed) the mean loss.  Needs the option accumulate = 2 or more,
-// which sets memory aside; how many there are is the caller's.
-asp_status asp_trainer_accumulate(asp_trainer *t, bool last, double *out_loss);
-// Labels of the present inputs that count in the losses, on all replicas.
-asp_status asp_trainer_targets(asp_trainer *t, int64_t *out_targets);
-
 // AdamW with decoupled weight decay (Loshchilov & Hutter 2019) on tensors of two or more
 // dimensions, after scaling gradients so that their global norm is at most clip (0: no clipping).
 typedef struct asp_adamw {
