@@ -15,6 +15,13 @@
 #define BEYOND 1.25      // of the memory: what is said to take more is not planned
 #define SMALLEST 2u      // so many of those that are said to be the smallest are planned
 
+struct asp_smallest {
+    asp_arena own, arena; // it lies on the first, the sets on the other
+    uint32_t n;
+    asp_remat_candidate at[SMALLEST];
+    uint32_t n_vals, n_nodes; // of the graph whose values the sets name
+};
+
 typedef struct trial {
     asp_ctx *cx;
     const asp_graph *joint;
@@ -93,13 +100,68 @@ static asp_status try_all(trial *t, const asp_remat_candidate *const *choices, u
     return try_layer(t);
 }
 
-// The smallest, wherever it stands among those at the end.
-static asp_status try_last(trial *t, const asp_remat_candidate *const *choices, uint32_t n)
+// ---- the smallest ------------------------------------------------------------------------------
+
+asp_smallest *asp_smallest_create(asp_ctx *cx)
+{
+    asp_arena own;
+    asp_arena_init(&own, cx);
+    asp_smallest *s = ASP_NEW(&own, asp_smallest);
+    s->own = own;
+    asp_arena_init(&s->arena, cx);
+    return s;
+}
+
+void asp_smallest_destroy(asp_smallest *s)
+{
+    if (!s) return;
+    asp_arena own = s->own;
+    asp_arena_fini(&s->arena);
+    asp_arena_fini(&own);
+}
+
+void asp_smallest_forget(asp_smallest *s) { s->n = 0; }
+
+uint64_t asp_smallest_hash(const asp_smallest *s)
+{
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        hash = asp_hash(s->at[i].saved, s->at[i].n_saved * sizeof *s->at[i].saved, hash + 1);
+    return hash;
+}
+
+static asp_status learn(trial *t, asp_arena *a, asp_smallest *s)
+{
+    asp_remat_frontier f;
+    ASP_TRY(find_frontier(t, a, &f));
+    asp_arena_reset(&s->arena);
+    s->n = 0;
+    s->n_vals = t->joint->vals.n;
+    s->n_nodes = t->joint->nodes.n;
+    for (uint32_t i = f.n < SMALLEST ? 0 : f.n - SMALLEST; i < f.n; i++) {
+        s->at[s->n] = f.at[i];
+        s->at[s->n++].saved =
+            asp_copy_bytes(&s->arena, f.at[i].saved, f.at[i].n_saved * sizeof *f.at[i].saved);
+    }
+    return ASP_OK;
+}
+
+// The smaller of those at the end, wherever it stands.
+static asp_status try_smallest(trial *t, asp_arena *a, asp_smallest *s)
 {
     int64_t bytes;
-    for (uint32_t i = n < SMALLEST ? 0 : n - SMALLEST; i < n; i++)
-        ASP_TRY(try_choice(t, choices[i], &bytes));
+    if (s->n == 0 || s->n_vals != t->joint->vals.n || s->n_nodes != t->joint->nodes.n)
+        ASP_TRY(learn(t, a, s));
+    for (uint32_t i = 0; i < s->n; i++) ASP_TRY(try_choice(t, &s->at[i], &bytes));
     return try_layer(t);
+}
+
+static asp_status try_frontier(trial *t, asp_arena *a)
+{
+    asp_remat_frontier f;
+    ASP_TRY(find_frontier(t, a, &f));
+    const asp_remat_candidate **choices = ASP_NEW_ARRAY(a, const asp_remat_candidate *, f.n);
+    return try_all(t, choices, thin(&f, choices));
 }
 
 asp_status asp_compile_budget(asp_ctx *cx, const asp_graph *joint,
@@ -108,17 +170,12 @@ asp_status asp_compile_budget(asp_ctx *cx, const asp_graph *joint,
 {
     trial t = {.cx = cx, .joint = joint, .options = options, .passes = *passes, .trace = trace};
     asp_arena a;
-    asp_remat_frontier f;
     if (options->memory <= 0)
         return asp_fail(cx, ASP_ERR_USAGE,
                         "--ac budget needs --memory BYTES: what a rank may take");
     asp_arena_init(&a, cx);
-    asp_status s = find_frontier(&t, &a, &f);
-    if (s == ASP_OK) {
-        const asp_remat_candidate **choices = ASP_NEW_ARRAY(&a, const asp_remat_candidate *, f.n);
-        const uint32_t n = thin(&f, choices);
-        s = options->smallest ? try_last(&t, choices, n) : try_all(&t, choices, n);
-    }
+    asp_status s =
+        options->smallest ? try_smallest(&t, &a, options->smallest) : try_frontier(&t, &a);
     asp_arena_fini(&a);
     if (s < 0) {
         asp_plan_destroy(t.best);

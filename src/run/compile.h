@@ -22,9 +22,10 @@ typedef struct asp_compile_options {
     bool inference;      // no loss, no gradients: what the program returns
     bool skip_sp;     // leave the sequence-parallel passes out (P = 1 only): for tests that compare
     const char *gemm; // provider or NULL
-    const char *links;  // cost/cost.h; NULL: those of the machine file
-    int64_t memory;     // what a rank may take, for sp "auto" and ac "budget"; 0: no limit
-    bool smallest;      // ac "budget": the smallest program there is, not the fastest that fits
+    const char *links; // cost/cost.h; NULL: those of the machine file
+    int64_t memory;    // what a rank may take, for sp "auto" and ac "budget"; 0: no limit
+    struct asp_smallest *smallest; // ac "budget": the smallest program there is, by what is known
+                                   // there; NULL: the fastest that fits
     asp_choice *choice; // what sp "auto" weighed, filled by asp_compile_joint and kept by plans
                         // that are made with it; NULL: nobody asks
 } asp_compile_options;
@@ -50,6 +51,14 @@ asp_status asp_compile_joint(asp_ctx *cx, const asp_graph *module,
 // smallest there is where none does: its report says which.
 asp_status asp_compile_plan(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *options,
                             const asp_pass_trace *trace, asp_plan **out_plan);
+
+// Which choices of --ac budget are said to be the smallest: found by the first plan that asks, then
+// known for all lengths (and graphs of the same form) until they are forgotten.
+typedef struct asp_smallest asp_smallest;
+asp_smallest *asp_smallest_create(asp_ctx *cx);
+void asp_smallest_destroy(asp_smallest *s); // NULL is allowed
+void asp_smallest_forget(asp_smallest *s);
+uint64_t asp_smallest_hash(const asp_smallest *s); // of what is known; 0: nothing
 
 // Plans of one program by size: compiled once, planned when a size comes for the first time.  Used
 // by one thread at a time.

@@ -50,14 +50,16 @@ static asp_status refuse(asp_ctx *cx, const asp_graph *joint, const asp_compile_
                     (long long)c->seq, need, r->peak_at, have, (long long)longest);
 }
 
-// --tile auto: c->seq and c->tile where tiles make it longer.
-static asp_status longest_tiled(asp_ctx *cx, const asp_graph *joint, int64_t memory,
-                                asp_compile_options *c)
+// --tile auto: tiles where they make it longer, that is where their longest is too long without.
+static asp_status longest_auto(asp_ctx *cx, const asp_graph *joint, int64_t memory,
+                               asp_compile_options *c)
 {
     asp_compile_options tiled = *c;
     tiled.tile = ASP_TRAIN_TILE_ROWS;
     ASP_TRY(asp_train_longest(cx, joint, &tiled, memory, &tiled.seq));
-    if (tiled.seq > c->seq) *c = tiled;
+    if (tiled.seq == 0) return asp_train_longest(cx, joint, c, memory, &c->seq);
+    ASP_TRY(asp_train_longer(cx, joint, c, memory, tiled.seq, 0, &c->seq));
+    if (c->seq == 0) *c = tiled;
     return ASP_OK;
 }
 
@@ -72,8 +74,10 @@ static asp_status plan_joint(asp_ctx *cx, const asp_graph *joint, const asp_trai
         if (o->memory <= 0)
             return asp_fail(cx, ASP_ERR_USAGE,
                             "--seq max needs --memory BYTES: what a rank may take");
-        ASP_TRY(asp_train_longest(cx, joint, &c, o->memory, &c.seq));
-        if (asp_train_tile(o) < 0) ASP_TRY(longest_tiled(cx, joint, o->memory, &c));
+        if (asp_train_tile(o) < 0)
+            ASP_TRY(longest_auto(cx, joint, o->memory, &c));
+        else
+            ASP_TRY(asp_train_longest(cx, joint, &c, o->memory, &c.seq));
         if (c.seq == 0)
             return asp_fail(cx, ASP_ERR_LIMIT,
                             "--memory is too little for any sequence; give more memory, more ranks "

@@ -13,6 +13,7 @@
 
 #define MAX_SEQ (INT64_C(1) << 36)
 #define FIRST_SEQ 4096
+#define MOST_LOOKS 4
 
 typedef struct point {
     int64_t at; // in units of P
@@ -61,7 +62,7 @@ static double reach(const search *s, point a, point b, double more)
 static asp_status find_high(search *s, int64_t first, bool *out_ends)
 {
     const int64_t most = MAX_SEQ / s->o.ranks;
-    int64_t at = asp_max(1, asp_min(first, most));
+    int64_t at = asp_max(1, asp_min(s->low.at ? 2 * s->low.at : first, most));
     *out_ends = false;
     while (s->high.at == 0) {
         ASP_TRY(probe(s, at));
@@ -99,24 +100,48 @@ static asp_status find(search *s, int64_t first, double slack)
     return ASP_OK;
 }
 
-asp_status asp_train_longest(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
-                             int64_t memory, int64_t *out_seq)
+// Which choices are the smallest is looked up at the first length and again where the search ends,
+// until a length fits with those that were found for it.
+static asp_status find_all(search *s, int64_t first, double slack)
+{
+    ASP_TRY(find(s, first, slack));
+    for (int i = 0; i < MOST_LOOKS; i++) {
+        const uint64_t known = asp_smallest_hash(s->o.smallest);
+        const point low = s->low;
+        if (known == 0 || low.at == 0) return ASP_OK;
+        asp_smallest_forget(s->o.smallest);
+        s->before = s->low = s->high = (point){0, 0};
+        ASP_TRY(probe(s, low.at));
+        if (s->low.at && (asp_smallest_hash(s->o.smallest) == known || i + 1 == MOST_LOOKS))
+            return ASP_OK;
+        s->before = s->low = s->high = (point){0, 0};
+        ASP_TRY(find(s, low.at, slack));
+    }
+    return ASP_OK;
+}
+
+static asp_status find_in(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
+                          int64_t memory, int64_t first, bool from_there, double slack,
+                          int64_t *out_seq)
 {
     search s = {.cx = cx, .joint = joint, .o = *o, .memory = (double)memory};
     s.o.memory = memory;
-    s.o.smallest = true;
-    ASP_TRY(find(&s, FIRST_SEQ, 0));
+    s.o.smallest = asp_smallest_create(cx);
+    asp_status status = from_there ? probe(&s, first) : ASP_OK;
+    if (status == ASP_OK && s.high.at == 0) status = find_all(&s, first, slack);
+    asp_smallest_destroy(s.o.smallest);
     *out_seq = s.low.at * o->ranks;
-    return ASP_OK;
+    return status;
+}
+
+asp_status asp_train_longest(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
+                             int64_t memory, int64_t *out_seq)
+{
+    return find_in(cx, joint, o, memory, FIRST_SEQ, false, 0, out_seq);
 }
 
 asp_status asp_train_longer(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
                             int64_t memory, int64_t from, double slack, int64_t *out_seq)
 {
-    search s = {.cx = cx, .joint = joint, .o = *o, .memory = (double)memory};
-    s.o.memory = memory;
-    s.o.smallest = true;
-    ASP_TRY(find(&s, from / o->ranks, slack));
-    *out_seq = s.low.at * o->ranks;
-    return ASP_OK;
+    return find_in(cx, joint, o, memory, from / o->ranks, true, slack, out_seq);
 }

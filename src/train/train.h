@@ -124,7 +124,7 @@ asp_status asp_train_plan(asp_ctx *cx, const asp_graph *module, const asp_train_
 // The longest S, a multiple of P, whose plan takes at most `memory` bytes a rank; 0 when none does.
 asp_status asp_train_longest(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
                              int64_t memory, int64_t *out_seq);
-// The same to within `slack` of the answer, begun at a length; one that is known to fit is best.
+// The same to within `slack` of the answer, from a length on that may fit; 0 where it does not.
 asp_status asp_train_longer(asp_ctx *cx, const asp_graph *joint, const asp_compile_options *o,
                             int64_t memory, int64_t from, double slack, int64_t *out_seq);
 #define ASP_TRAIN_TILE_ROWS 512 // of --tile auto: products run at full rate, a chunk is small
