@@ -84,16 +84,18 @@ static asp_status try_layer(trial *t)
 }
 
 // What is always there (parameters, optimizer, inputs) is the difference of the fastest choice's
-// plan and its peak.
+// plan and its peak.  Where nothing fits, the smallest is looked for among those said to be near
+// it, so that it is the same whatever the memory.
 static asp_status try_all(trial *t, const asp_remat_candidate *const *choices, uint32_t n)
 {
     int64_t bytes, memory = t->options->memory;
     ASP_TRY(try_choice(t, choices[0], &bytes));
     if (bytes <= memory) return ASP_OK;
-    int64_t always = bytes - choices[0]->cost.peak;
+    const int64_t always = bytes - choices[0]->cost.peak;
+    const int64_t least = asp_max(memory, always + choices[n - 1]->cost.peak);
     for (uint32_t i = 1; i < n; i++) {
-        double said = (double)(always + choices[i]->cost.peak);
-        if (said > BEYOND * (double)memory && i + 1 < n && !t->options->offload) continue;
+        const double said = (double)(always + choices[i]->cost.peak);
+        if (said > BEYOND * (double)least && i + 1 < n && !t->options->offload) continue;
         ASP_TRY(try_choice(t, choices[i], &bytes));
         if (bytes <= memory) return ASP_OK;
     }
