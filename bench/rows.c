@@ -152,7 +152,7 @@ static void bench_group(bench *b, const char *name, void (*make)(group *), int64
     group g = {.n_vals = 0};
     job j = {.program = NULL};
     make(&g);
-    const asp_rowdesc d = {ROWS, cols, g.n_slots, g.n_vals, g.n_ops, g.vals, g.ops};
+    const asp_rowdesc d = {ROWS, cols, g.n_slots, g.n_vals, g.n_ops, NULL, g.vals, g.ops};
     const char *wrong = asp_rowdesc_check(&d);
     if (wrong) fprintf(stderr, "%s: %s\n", name, wrong), abort();
     j.program = asp_rowprog_build(&b->arena, &d, asp_isa_best());

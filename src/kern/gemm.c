@@ -1,6 +1,7 @@
 // Matrix products: providers, the grid of chunks, the kernel.  Neighbours: gemm.h (contract),
 // gemm_isa.c and gemm_dnnl.c (who multiply), ref/gemm.c (f64).  SPDX-License-Identifier: Apache-2.0
 #include "kern/gemm_int.h"
+#include "kern/half_ops.h"
 
 #ifndef ASP_HAVE_DNNL
 #define ASP_HAVE_DNNL 0
@@ -39,8 +40,9 @@ static void builtin_plan(asp_gemm_plan *plan)
     static const int64_t tile_rows[] = {4, 6, 14};
     // As large as scratch allows: what is packed of one operand serves the whole chunk of the
     // other (measured on Zen 1: 512 x 512 spends 6 % of the time packing, this 4 %).
-    asp_gemm_grid(plan, (asp_gemm_grid_limits){.most_rows = 1024,
-                                               .most_columns = 2048,
+    // C of bf16 is summed in scratch.
+    asp_gemm_grid(plan, (asp_gemm_grid_limits){.most_rows = plan->half_c ? 512 : 1024,
+                                               .most_columns = plan->half_c ? 1024 : 2048,
                                                .multiple_of = plan->n_threads,
                                                .step_rows = tile_rows[plan->isa]});
     const int64_t columns = asp_round_up(plan->chunk_n, ASP_GEMM_PAD);
@@ -59,7 +61,7 @@ static void builtin_run(const asp_gemm_plan *plan, const asp_gemm_chunk *chunk)
 #endif
 }
 
-static const asp_gemm_provider builtin = {"builtin", builtin_plan, builtin_run};
+static const asp_gemm_provider builtin = {"builtin", builtin_plan, true, builtin_run};
 
 // ---- providers ---------------------------------------------------------------------------------
 
@@ -107,7 +109,12 @@ static void plan_shape(asp_gemm_plan *plan, asp_op op, const asp_kcall *k)
     plan->k = plan->op != ASP_OP_gemm_tn ? a->dim[a->rank - 1]
               : batch                    ? a->dim[a->rank - 2]
                                          : asp_tensor_rows(a);
+    plan->half = a->dtype == ASP_BF16;
+    plan->half_c = c->dtype == ASP_BF16;
+    if (plan->half && !plan->provider->takes_half) plan->provider = &builtin;
     plan->provider->plan(plan);
+    plan->sums_bytes = plan->half_c ? plan->chunk_m * asp_round_up(plan->chunk_n, 16) * 4 : 0;
+    plan->thread_bytes += plan->sums_bytes;
 }
 
 asp_status asp_gemm_prepare(asp_ctx *cx, const char *provider, asp_op op, const asp_kcall *call,
@@ -139,29 +146,40 @@ static asp_gemm_plan plan_of(asp_op op, const asp_kcall *k, int n_threads)
     return plan;
 }
 
-// Chunk i of the product of matrices a and b into c.
-static void run_chunk(const asp_gemm_plan *p, int64_t i, const float *a, const float *b, float *c,
-                      bool add, void *scratch)
+static asp_gemm_operand operand_at(const asp_tensor *t, int64_t at)
+{
+    if (t->dtype == ASP_BF16) return (asp_gemm_operand){.half = (const uint16_t *)t->data + at};
+    return (asp_gemm_operand){.f32 = (const float *)t->data + at};
+}
+
+// Chunk i of the product of the matrices at za of a and at zb of b into that at zc of the result.
+static void run_chunk(const asp_gemm_plan *p, const asp_kcall *k, int64_t i, const int64_t z[3],
+                      bool add, char *scratch)
 {
     const int64_t grid_n = asp_ceil_div(p->n, p->chunk_n);
     const bool a_by_k = p->op == ASP_OP_gemm_tn, b_by_k = p->op != ASP_OP_gemm_nt;
     const int64_t lda = a_by_k ? p->m : p->k, ldb = b_by_k ? p->n : p->k;
     const int64_t m0 = i / grid_n * p->chunk_m, n0 = i % grid_n * p->chunk_n;
+    const int64_t at = z[2] * p->m * p->n + m0 * p->n + n0;
     asp_gemm_chunk chunk = {
         .op = p->op,
         .m = asp_min(p->chunk_m, p->m - m0),
         .n = asp_min(p->chunk_n, p->n - n0),
         .k = p->k,
-        .a = a + (a_by_k ? m0 : m0 * lda),
-        .b = b + (b_by_k ? n0 : n0 * ldb),
-        .c = c + m0 * p->n + n0,
+        .half = p->half,
+        .a = operand_at(&k->in[0], z[0] * p->m * p->k + (a_by_k ? m0 : m0 * lda)),
+        .b = operand_at(&k->in[1], z[1] * p->n * p->k + (b_by_k ? n0 : n0 * ldb)),
         .lda = lda,
         .ldb = ldb,
-        .ldc = p->n,
+        .ldc = p->half_c ? asp_round_up(p->chunk_n, 16) : p->n,
         .add = add,
-        .scratch = scratch,
+        .scratch = scratch + p->sums_bytes,
     };
+    chunk.c = p->half_c ? (float *)(void *)scratch : (float *)k->out[0].data + at;
     p->provider->run(p, &chunk);
+    for (int64_t r = 0; p->half_c && r < chunk.m; r++)
+        asp_half_ops_at(p->isa)->narrow(chunk.c + r * chunk.ldc, chunk.n,
+                                        (uint16_t *)k->out[0].data + at + r * p->n);
 }
 
 static void run(asp_op op, const asp_kcall *k, asp_worker *w)
@@ -171,11 +189,9 @@ static void run(asp_op op, const asp_kcall *k, asp_worker *w)
     const int64_t batch = asp_tensor_count(&k->out[0]) / (p.m * p.n);
     for (int64_t i; (i = asp_team_next(w, batch * chunks)) >= 0;) {
         const int64_t z = i / chunks;
-        const int64_t za = batch > 1 ? asp_batch_matrix(k, 0, z) : 0;
-        const int64_t zb = batch > 1 ? asp_batch_matrix(k, 1, z) : 0;
-        run_chunk(&p, i % chunks, (const float *)k->in[0].data + za * p.m * p.k,
-                  (const float *)k->in[1].data + zb * p.n * p.k,
-                  (float *)k->out[0].data + z * p.m * p.n, op == ASP_OP_gemm_tn && k->chunk > 0,
+        const int64_t at[3] = {batch > 1 ? asp_batch_matrix(k, 0, z) : 0,
+                               batch > 1 ? asp_batch_matrix(k, 1, z) : 0, z};
+        run_chunk(&p, k, i % chunks, at, op == ASP_OP_gemm_tn && k->chunk > 0,
                   (char *)k->work + w->thread * p.thread_bytes);
     }
 }

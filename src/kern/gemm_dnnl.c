@@ -32,13 +32,13 @@ static void dnnl_run(const asp_gemm_plan *plan, const asp_gemm_chunk *g)
 {
     (void)plan;
     use_one_thread();
-    dnnl_status_t s = dnnl_sgemm(g->op == ASP_OP_gemm_tn ? 'T' : 'N',
-                                 g->op == ASP_OP_gemm_nt ? 'T' : 'N', g->m, g->n, g->k, 1.0f, g->a,
-                                 g->lda, g->b, g->ldb, g->add ? 1.0f : 0.0f, g->c, g->ldc);
+    dnnl_status_t s = dnnl_sgemm(
+        g->op == ASP_OP_gemm_tn ? 'T' : 'N', g->op == ASP_OP_gemm_nt ? 'T' : 'N', g->m, g->n, g->k,
+        1.0f, g->a.f32, g->lda, g->b.f32, g->ldb, g->add ? 1.0f : 0.0f, g->c, g->ldc);
     ASP_CHECK(s == dnnl_success);
 }
 
-const asp_gemm_provider asp_gemm_onednn = {"onednn", dnnl_plan, dnnl_run};
+const asp_gemm_provider asp_gemm_onednn = {"onednn", dnnl_plan, false, dnnl_run};
 #else
 typedef int asp_gemm_dnnl_is_empty; // a translation unit is not empty
 #endif

@@ -26,6 +26,7 @@
 // Every work function of kern.def.
 asp_kernel_work asp_gemm_nt_f32_work, asp_gemm_nn_f32_work, asp_gemm_tn_f32_work;
 asp_kernel_work asp_sdpa_f32_work, asp_sdpa_grad_f32_work, asp_nll_f32_work;
+asp_kernel_work asp_sdpa_half_work, asp_sdpa_grad_half_work, asp_nll_grad_f32_work;
 asp_kernel_work asp_bmm_f32_work;
 
 // Which matrix of operand i goes into matrix z of bmm's result: its leading dims broadcast from the

@@ -3,6 +3,7 @@
 // claimed in chunks.  Neighbours: kern.def (rows), ref/shape.c, ref/embedding.c (oracles).
 // SPDX-License-Identifier: Apache-2.0
 #include "kern/move.h"
+#include "base/half.h"
 #include "kern/sequence.h"
 
 // ---- permute -----------------------------------------------------------------------------------
@@ -250,7 +251,6 @@ void asp_sum_groups_f32(const asp_kcall *k, asp_worker *w)
 
 void asp_embedding_grad_f32(const asp_kcall *k, asp_worker *w)
 {
-    const float *dy = k->in[0].data;
     const int64_t *ids = k->in[1].data, n = asp_tensor_count(&k->in[1]);
     float *y = k->out[0].data;
     const int64_t rows = k->out[0].dim[0], d = k->out[0].dim[1];
@@ -264,15 +264,32 @@ void asp_embedding_grad_f32(const asp_kcall *k, asp_worker *w)
         for (int64_t i = 0; i < n; i++) {
             if (ids[i] < first || ids[i] >= last || ids[i] == padding) continue;
             float *to = y + ids[i] * d + c;
-            const float *from = dy + i * d + c;
-            for (int64_t j = 0; j < width; j++) to[j] += from[j];
+            if (k->in[0].dtype == ASP_BF16) {
+                const uint16_t *half = (const uint16_t *)k->in[0].data + i * d + c;
+                for (int64_t j = 0; j < width; j++) to[j] += asp_from_bf16(half[j]);
+            } else {
+                const float *from = (const float *)k->in[0].data + i * d + c;
+                for (int64_t j = 0; j < width; j++) to[j] += from[j];
+            }
         }
     }
+}
+
+// A row of logits in f32 for each thread, where they are bf16.
+static int64_t nll_rows_bytes(const asp_tensor *x, int n_threads)
+{
+    return x->dtype == ASP_BF16 ? n_threads * asp_round_up(x->dim[x->rank - 1], 16) * 4 : 0;
 }
 
 // A double for each block of rows (nll_isa.c).
 int64_t asp_nll_f32_work(const asp_kcall *k, int n_threads)
 {
-    (void)n_threads;
-    return asp_ceil_div(asp_tensor_rows(&k->in[0]), 64) * (int64_t)sizeof(double);
+    const int64_t blocks = asp_ceil_div(asp_tensor_rows(&k->in[0]), 64);
+    return asp_round_up(blocks * (int64_t)sizeof(double), 64) +
+           nll_rows_bytes(&k->in[0], n_threads);
+}
+
+int64_t asp_nll_grad_f32_work(const asp_kcall *k, int n_threads)
+{
+    return nll_rows_bytes(&k->in[0], n_threads);
 }

@@ -2,6 +2,7 @@
 // negative log-likelihood, and the gradient of the logits.  A row of logits is read twice, the
 // second time from cache.  Neighbours: kern.def (rows), ref/nll.c (oracle), rowprog_isa.c (the same
 // order of sums).  SPDX-License-Identifier: Apache-2.0
+#include "kern/half.h"
 #include "kern/kern_int.h"
 #include "kern/line.h"
 
@@ -13,7 +14,9 @@
 typedef struct shared {
     const asp_kcall *k;
     asp_nll_attr a;
-    const float *x, *weights; // weights NULL: 1
+    const asp_tensor *logits; // f32 or bf16
+    const float *weights;     // NULL: 1
+    float *row;               // of this thread: a row of bf16 logits in f32
     const int64_t *labels;
     int64_t rows, V;
     double all_weights;
@@ -24,7 +27,7 @@ static shared shared_of(const asp_kcall *k, int labels, int weights)
     const asp_tensor *logits = &k->in[0];
     shared s = {.k = k,
                 .a = *(const asp_nll_attr *)k->attr,
-                .x = logits->data,
+                .logits = logits,
                 .labels = k->in[labels].data,
                 .rows = asp_tensor_rows(logits),
                 .V = logits->dim[logits->rank - 1]};
@@ -34,6 +37,24 @@ static shared shared_of(const asp_kcall *k, int labels, int weights)
     s.all_weights = 0.0;
     for (int64_t c = 0; c < s.V; c++) s.all_weights += (double)s.weights[c];
     return s;
+}
+
+// bf16 rows go to the thread's scratch, which stands behind `used` bytes.
+static void find_row_scratch(shared *s, const asp_worker *w, int64_t used)
+{
+    if (s->logits->dtype != ASP_BF16) return;
+    s->row = (float *)(void *)((char *)s->k->work + asp_round_up(used, 64)) +
+             w->thread * asp_round_up(s->V, 16);
+}
+
+static const float *row_of(const shared *s, int64_t row)
+{
+    if (!s->row) return (const float *)s->logits->data + row * s->V;
+    const uint16_t *half = (const uint16_t *)s->logits->data + row * s->V;
+    int64_t i = 0;
+    for (; i + ASP_VF <= s->V; i += ASP_VF) asp_vf_store(s->row + i, asp_vf_load_half(half + i));
+    for (; i < s->V; i++) s->row[i] = asp_from_bf16(half[i]);
+    return s->row;
 }
 
 static double weight(const shared *s, int64_t c)
@@ -86,10 +107,10 @@ static double lse_of(const float *x, int64_t V, float cap)
     return (double)most + log((double)sum);
 }
 
-static double loss_of(const shared *s, int64_t row, double lse)
+static double loss_of(const shared *s, int64_t row, const float *x, double lse)
 {
     const int64_t label = s->labels[row];
-    const float *x = s->x + row * s->V, cap = (float)s->a.softcap;
+    const float cap = (float)s->a.softcap;
     const double e = s->a.smoothing;
     if (label == s->a.ignore) return 0.0;
     if (!asp_kcall_index(s->k, label, s->V)) return 0.0;
@@ -103,16 +124,18 @@ static double loss_of(const shared *s, int64_t row, double lse)
 // work: a double for each 64 rows; carry: the sum of the chunks before.
 void ASP_ISA_NAME(asp_nll_f32)(const asp_kcall *k, asp_worker *w)
 {
-    const shared s = shared_of(k, 1, k->n_in == 3 ? 2 : 0);
+    shared s = shared_of(k, 1, k->n_in == 3 ? 2 : 0);
     const int64_t blocks = asp_ceil_div(s.rows, BLOCK);
     float *lse = k->out[1].data, *loss = k->out[0].data;
     double *partial = k->work;
     int64_t b;
+    find_row_scratch(&s, w, blocks * (int64_t)sizeof *partial);
     while ((b = asp_team_next(w, blocks)) >= 0) {
         double sum = 0.0;
         for (int64_t i = b * BLOCK; i < asp_min(s.rows, (b + 1) * BLOCK); i++) {
-            const double exact = lse_of(s.x + i * s.V, s.V, (float)s.a.softcap);
-            const double here = loss_of(&s, i, exact);
+            const float *x = row_of(&s, i);
+            const double exact = lse_of(x, s.V, (float)s.a.softcap);
+            const double here = loss_of(&s, i, x, exact);
             lse[i] = (float)exact;
             if (s.a.rows) loss[i] = (float)here;
             sum += here;
@@ -172,12 +195,12 @@ static void slope_row(const shared *s, const slope *d, float *y, const float *x,
     y[label] = slope_at(d, asp_vf_all(at_label), w, d->hot)[0];
 }
 
-static void grad_of(const asp_kcall *k, const shared *s, bool has_d_lse, bool plain, int64_t i)
+static void grad_of(const asp_kcall *k, const shared *s, bool has_d_lse, bool plain, int64_t i,
+                    const float *x, float *y)
 {
     const int64_t label = s->labels[i];
-    const float *x = s->x + i * s->V, lse = ((const float *)k->in[1].data)[i];
+    const float lse = ((const float *)k->in[1].data)[i];
     const float g = ((const float *)k->in[3].data)[s->a.rows ? i : 0];
-    float *y = (float *)k->out[0].data + i * s->V;
     if (label == s->a.ignore || !asp_kcall_index(k, label, s->V)) {
         memset(y, 0, (size_t)s->V * sizeof *y);
     } else if (plain) {
@@ -192,17 +215,32 @@ static void grad_of(const asp_kcall *k, const shared *s, bool has_d_lse, bool pl
     }
 }
 
+static void grad_of_row(const asp_kcall *k, const shared *s, bool has_d_lse, bool plain, int64_t i)
+{
+    const float *x = row_of(s, i);
+    if (!s->row) {
+        grad_of(k, s, has_d_lse, plain, i, x, (float *)k->out[0].data + i * s->V);
+        return;
+    }
+    uint16_t *y = (uint16_t *)k->out[0].data + i * s->V;
+    int64_t j = 0;
+    grad_of(k, s, has_d_lse, plain, i, x, s->row);
+    for (; j + ASP_VF <= s->V; j += ASP_VF) asp_vf_store_half(y + j, asp_vf_load(s->row + j));
+    for (; j < s->V; j++) y[j] = asp_to_bf16(s->row[j]);
+}
+
 // in: logits, lse, labels, d loss (one or each row's), d lse or not, class weights or not.  May run
-// in place on the logits.
+// in place on the logits, of whose dtype the result is.
 void ASP_ISA_NAME(asp_nll_grad_f32)(const asp_kcall *k, asp_worker *w)
 {
     const bool weighted = ((const asp_nll_attr *)k->attr)->weighted;
     const bool has_d_lse = k->n_in - weighted == 5;
-    const shared s = shared_of(k, 2, weighted ? k->n_in - 1 : 0);
+    shared s = shared_of(k, 2, weighted ? k->n_in - 1 : 0);
     const bool plain = !weighted && !has_d_lse && s.a.smoothing == 0 && s.a.softcap == 0;
     const int64_t each = asp_max(1, 32768 / s.V);
     int64_t chunk;
+    find_row_scratch(&s, w, 0);
     while ((chunk = asp_team_next(w, asp_ceil_div(s.rows, each))) >= 0)
         for (int64_t i = chunk * each; i < asp_min(s.rows, (chunk + 1) * each); i++)
-            grad_of(k, &s, has_d_lse, plain, i);
+            grad_of_row(k, &s, has_d_lse, plain, i);
 }

@@ -190,12 +190,30 @@ static bool wrap_sum(const asp_kcall *k, asp_rowval *vals, asp_rowinstr *o, asp_
     return true;
 }
 
+static bool is_f32_or_half(const asp_tensor *t)
+{
+    return t->dtype == ASP_F32 || t->dtype == ASP_BF16;
+}
+
+static bool wrap_cast(asp_arena *a, const asp_kcall *k, asp_rowval *vals, asp_rowinstr *o,
+                      asp_rowdesc *d)
+{
+    bool *half = ASP_NEW_ARRAY(a, bool, 2);
+    if (!is_f32_or_half(&k->in[0]) || !is_f32_or_half(&k->out[0])) return false;
+    half[0] = k->in[0].dtype == ASP_BF16;
+    half[1] = k->out[0].dtype == ASP_BF16;
+    d->half = half;
+    return wrap_each(half[1] ? ASP_ROWOP_round_half : ASP_ROWOP_copy, k, vals, o, d);
+}
+
 bool asp_rowdesc_wrap(asp_arena *a, asp_op op, const asp_kcall *k, asp_rowdesc *out_desc)
 {
     asp_rowval *vals = ASP_NEW_ARRAY(a, asp_rowval, 3);
     asp_rowinstr *ops = ASP_NEW_ARRAY(a, asp_rowinstr, 2);
     asp_rowdesc d = {.n_slots = k->n_in + 1, .vals = vals, .ops = ops};
     asp_rowop rowop;
+    *out_desc = d;
+    if (op == ASP_OP_cast) return wrap_cast(a, k, vals, ops, out_desc);
     for (int i = 0; i < k->n_in; i++)
         if (k->in[i].dtype != ASP_F32) return false;
     if (k->n_out != 1 || k->out[0].dtype != ASP_F32) return false;

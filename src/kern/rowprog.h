@@ -1,12 +1,14 @@
 // Row programs: a group of row-wise ops run in one pass over memory, as a list of vector primitives
-// over tiles that stay in cache.  f32 only.  Neighbours: rowop.def (the primitives), pass/fuse (who
-// groups nodes), run/ (who calls them); rowprog.c compiles, rowprog_run.c executes, rowprog_isa.c
-// holds the primitives.  SPDX-License-Identifier: Apache-2.0
+// over tiles that stay in cache.  f32; arrays in memory may be bf16.  Neighbours: rowop.def (the
+// primitives), pass/fuse (who groups nodes), run/ (who calls them); rowprog.c compiles,
+// rowprog_run.c executes, rowprog_isa.c holds the primitives.  SPDX-License-Identifier: Apache-2.0
 //
 // Bits: a program gives the bits of its ops run one by one, whatever the grouping, the tile, the
 // number of threads or the instruction set.  In a row, element i goes to partial sum i mod 64, and
 // the 64 are added by one fixed tree; over rows, blocks of 64 rows are summed in order, then the
 // blocks in order.  Every intermediate is rounded to f32 as if it had been stored.
+// An array of bf16 is widened as it is read and rounded as it is written; ops that read it behind
+// its maker read it rounded.
 #pragma once
 
 #include "ir/ir.h"
@@ -57,6 +59,7 @@ typedef struct asp_rowinstr {
 typedef struct asp_rowdesc {
     int64_t rows, cols; // >= 1
     int n_slots, n_vals, n_ops;
+    const bool *half;        // by slot: the array is bf16; NULL: none is.  Borrowed
     const asp_rowval *vals;  // borrowed
     const asp_rowinstr *ops; // borrowed
 } asp_rowdesc;
@@ -69,9 +72,9 @@ const char *asp_rowdesc_check(const asp_rowdesc *d);
 #define ASP_ROW_MAX_VALS 256
 
 // One op of the graph as a description, slots 0 .. n_in - 1 its operands, n_in its result: all
-// pointwise ops, sum and expand on f32, where the broadcast is one of the kinds above after merging
-// dimensions.  k gives shapes and attributes; data pointers are not read.  false: no single program
-// does it, use the kernel of the op.
+// pointwise ops, sum and expand on f32, casts between f32 and bf16, where the broadcast is one of
+// the kinds above after merging dimensions.  k gives shapes and attributes; data pointers are not
+// read.  false: no single program does it, use the kernel of the op.
 bool asp_rowdesc_wrap(asp_arena *a, asp_op op, const asp_kcall *k, asp_rowdesc *out_desc);
 
 // ---- the compiled program ----------------------------------------------------------------------

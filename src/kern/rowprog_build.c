@@ -15,6 +15,7 @@ typedef struct build {
     asp_arena *arena;
     asp_rowprog *p;
     asp_rowcode_list list;
+    const bool *half;        // by slot: bf16; NULL: none
     asp_rowwhen *when;       // of each code
     int *stage;              // of each code
     int *made_by, *last_use; // of each value: step, -1
@@ -238,7 +239,8 @@ static void locate(build *b)
                           .offset = val->slot,
                           .r = full ? p->cols : row,
                           .c = full || kind == ASP_ROW_VECTOR,
-                          .stride = full ? p->cols : row};
+                          .stride = full ? p->cols : row,
+                          .half = val->slot >= 0 && b->half && b->half[val->slot]};
         if (val->slot >= 0) continue;
         if (v >= p->n_described && v < p->n_described + p->n_constants) {
             l->base = ASP_BASE_CONSTANT;
@@ -299,6 +301,8 @@ static asp_prim *prim_of(const build *b, const asp_rowcode *c, const char **out_
     *out_name = asp_rowop_name(c->op);
     switch (c->form) {
     case ASP_CODE_PLAIN:
+        if (c->op == ASP_ROWOP_load_half) return t->load_half;
+        if (c->op == ASP_ROWOP_store_half) return t->store_half;
         if (c->n_in == 1) return t->unary[c->op][form(b, c, 0, result)];
         return t->binary[c->op][form(b, c, 0, result)][form(b, c, 1, result)];
     case ASP_CODE_CHAIN:
@@ -396,7 +400,7 @@ const asp_rowprog *asp_rowprog_build_with(asp_arena *a, const asp_rowdesc *d, as
 {
     ASP_CHECK(asp_rowdesc_check(d) == NULL);
     asp_rowprog *p = ASP_NEW(a, asp_rowprog);
-    build b = {.arena = a, .p = p, .list = {.arena = a}};
+    build b = {.arena = a, .p = p, .list = {.arena = a}, .half = d->half};
     *p = (asp_rowprog){.prims = prims_of(isa),
                        .rows = d->rows,
                        .cols = d->cols,
@@ -416,7 +420,9 @@ const asp_rowprog *asp_rowprog_build_with(asp_arena *a, const asp_rowdesc *d, as
     b.after = ASP_NEW_ARRAY(a, bool, n_vals + 1);
     b.loc = ASP_NEW_ARRAY(a, asp_rowloc, n_vals + 1);
     for (int v = 0; v < d->n_vals; v++)
-        if (d->vals[v].slot >= 0) p->traffic_bytes += 4 * asp_rowkind_count(p, d->vals[v].kind);
+        if (d->vals[v].slot >= 0)
+            p->traffic_bytes += (d->half && d->half[d->vals[v].slot] ? 2 : 4) *
+                                asp_rowkind_count(p, d->vals[v].kind);
     for (uint32_t i = 0; i < n_codes; i++)
         if (!b.list.codes.at[i].dead) place_code(&b, i);
     order_codes(&b);
@@ -442,9 +448,11 @@ int64_t asp_rowprog_work_bytes(const asp_rowprog *p, int n_threads)
 
 int64_t asp_rowprog_traffic_bytes(const asp_rowprog *p) { return p->traffic_bytes; }
 
-static bool is_full_slot(const asp_rowprog *p, const asp_rowloc *l, int slot)
+static bool is_full_slot(const asp_rowprog *p, const asp_rowloc *l, int slot, bool *out_half)
 {
-    return l->base == ASP_BASE_SLOT && l->offset == slot && l->c == 1 && l->r == p->cols;
+    if (l->base != ASP_BASE_SLOT || l->offset != slot || l->c != 1 || l->r != p->cols) return false;
+    *out_half = l->half;
+    return true;
 }
 
 // Tiles are disjoint and each is one thread's from the first stage to the last, so the order of the
@@ -452,12 +460,13 @@ static bool is_full_slot(const asp_rowprog *p, const asp_rowloc *l, int slot)
 bool asp_rowprog_may_overwrite(const asp_rowprog *p, int out, int in)
 {
     int written = -1, read = -1;
+    bool half_in = false, half_out = false;
     for (int i = 0; i < p->n_steps; i++) {
         const asp_rowstep *s = &p->steps[i];
         for (int k = 0; k < s->n_in; k++)
-            if (is_full_slot(p, &s->at[k], in)) read = i;
+            if (is_full_slot(p, &s->at[k], in, &half_in)) read = i;
         for (int k = 0; k < s->n_out; k++)
-            if (is_full_slot(p, &s->to[k], out)) written = i;
+            if (is_full_slot(p, &s->to[k], out, &half_out)) written = i;
     }
-    return read >= 0 && read <= written;
+    return read >= 0 && read <= written && half_in == half_out;
 }

@@ -9,9 +9,9 @@
 
 // ---- primitives --------------------------------------------------------------------------------
 
-// One primitive on a tile of rows x n.  An operand of form V is read element by element, its rows
-// stride floats apart (0: the same row again); of form S it is one number a row, stride floats
-// apart.
+// One primitive on a tile of rows x n; floats, but for what load_half reads and store_half writes.
+// An operand of form V is read element by element, its rows stride floats apart (0: the same row
+// again); of form S it is one number a row, stride floats apart.
 typedef struct asp_prim_args {
     int64_t rows, n;
     const float *in[3];
@@ -31,7 +31,8 @@ enum { ASP_FORM_V, ASP_FORM_S };
     X(mul)                 \
     X(div) X(silu_grad) X(relu_grad) X(tanh_grad) X(sigmoid_grad) X(gelu_grad) X(gelu_tanh_grad)
 #define ASP_PRIM_UNARY(X) \
-    X(copy) X(neg) X(exp) X(rsqrt) X(silu) X(relu) X(tanh) X(sigmoid) X(gelu) X(gelu_tanh)
+    X(copy)               \
+    X(round_half) X(neg) X(exp) X(rsqrt) X(silu) X(relu) X(tanh) X(sigmoid) X(gelu) X(gelu_tanh)
 
 #define ASP_X(name) ASP_CHAIN1_##name,
 enum { ASP_CHAIN_FIRST(ASP_X) ASP_CHAIN1_COUNT };
@@ -42,6 +43,7 @@ enum { ASP_CHAIN_SECOND(ASP_X) ASP_CHAIN2_COUNT };
 
 // The primitives of one instruction set.  Indices [2] are forms of the operands.
 typedef struct asp_row_prims {
+    asp_prim *load_half, *store_half; // bf16 in[0]; bf16 out[0]
     asp_prim *unary[ASP_ROWOP_COUNT][2];
     asp_prim *binary[ASP_ROWOP_COUNT][2][2];                   // never [S][S]
     asp_prim *chain[ASP_CHAIN1_COUNT][ASP_CHAIN2_COUNT][2][2]; // (a V, b, c)
@@ -78,6 +80,7 @@ typedef struct asp_rowloc {
     int64_t r, c;   // floats a row, floats a column of the whole array
     int64_t stride; // between rows of the tile, floats
     int64_t block;  // floats a block of 64 rows (partial sums over rows), else 0
+    bool half;      // a slot of bf16: elements where floats are said
 } asp_rowloc;
 
 typedef enum asp_rowwhen {

@@ -2,8 +2,8 @@
 // Each operation is rounded by itself (contraction is off), so joined forms give the bits of the
 // ops they join and every level the same.  Neighbours: rowprog_int.h (the table), rowprog.c (who
 // picks).  SPDX-License-Identifier: Apache-2.0
+#include "kern/half.h"
 #include "kern/rowprog_int.h"
-#include "kern/vec.h"
 
 typedef asp_vf vf;
 
@@ -15,6 +15,7 @@ ASP_INLINE vf do_rsub(vf a, vf b) { return b - a; }
 ASP_INLINE vf do_mul(vf a, vf b) { return a * b; }
 ASP_INLINE vf do_div(vf a, vf b) { return a / b; }
 ASP_INLINE vf do_copy(vf x) { return x; }
+ASP_INLINE vf do_round_half(vf x) { return asp_vf_round_half(x); }
 ASP_INLINE vf do_neg(vf x) { return -x; }
 ASP_INLINE vf do_exp(vf x) { return asp_vf_exp(x); }
 ASP_INLINE vf do_rsqrt(vf x)
@@ -129,6 +130,30 @@ ASP_PRIM_BINARY(BINARY_FORMS)
     CHAIN_FORMS(first, add) \
     CHAIN_FORMS(first, sub) CHAIN_FORMS(first, rsub) CHAIN_FORMS(first, mul)
 ASP_CHAIN_FIRST(CHAINS_OF)
+
+static void load_half(const asp_prim_args *g)
+{
+    const int64_t n = g->n;
+    for (int64_t r = 0; r < g->rows; r++) {
+        const uint16_t *a = (const uint16_t *)(const void *)g->in[0] + r * g->stride[0];
+        float *out = OUT(0);
+        int64_t i = 0;
+        for (; i + ASP_VF <= n; i += ASP_VF) asp_vf_store(out + i, asp_vf_load_half(a + i));
+        if (i < n) asp_vf_store_part(out + i, asp_vf_load_half_part(a + i, n - i), n - i);
+    }
+}
+
+static void store_half(const asp_prim_args *g)
+{
+    const int64_t n = g->n;
+    for (int64_t r = 0; r < g->rows; r++) {
+        ROW_V(a, 0);
+        uint16_t *out = (uint16_t *)(void *)g->out[0] + r * g->out_stride[0];
+        int64_t i = 0;
+        for (; i + ASP_VF <= n; i += ASP_VF) asp_vf_store_half(out + i, WHOLE(a));
+        if (i < n) asp_vf_store_half_part(out + i, PART(a), n - i);
+    }
+}
 
 ASP_INLINE vf do_silu_mul(vf a, vf b) { return do_silu(a) * b; }
 BINARY(silu_mul, V, V)
@@ -287,6 +312,8 @@ static void sum_blocks(const asp_prim_args *g)
                                 CHAIN_ROW(first, mul)},
 
 const asp_row_prims ASP_ISA_NAME(asp_row_prims) = {
+    .load_half = load_half,
+    .store_half = store_half,
     .unary = {ASP_PRIM_UNARY(UNARY_ROW)},
     .binary = {ASP_PRIM_BINARY(BINARY_ROW)},
     .chain = {ASP_CHAIN_FIRST(CHAIN_ROWS)},

@@ -56,6 +56,49 @@ static void push_code(asp_rowcode_list *l, code c)
     ASP_PUSH(l->arena, &l->codes, c);
 }
 
+// v is an array of bf16.
+static bool is_half(const asp_rowdesc *d, int v)
+{
+    return d->half && v < d->n_vals && d->vals[v].slot >= 0 && d->half[d->vals[v].slot];
+}
+
+static int put_unary(asp_rowcode_list *l, asp_rowop op, int in, int out)
+{
+    ASP_PUSH(l->arena, &l->codes,
+             (code){.op = op, .n_in = 1, .in = {in}, .n_out = 1, .out = {out}});
+    return out;
+}
+
+// What op o reads as its operand v: bf16 is widened once, before its first reader.
+static int operand_of(asp_rowcode_list *l, const asp_rowdesc *d, int *alias, int v)
+{
+    if (alias[v] == v && is_half(d, v))
+        alias[v] = put_unary(l, ASP_ROWOP_load_half, v, new_val(l, kind_of(l, v)));
+    return alias[v];
+}
+
+static bool is_read(const asp_rowdesc *d, int v)
+{
+    for (int i = 0; i < d->n_ops; i++)
+        for (int k = 0; k < asp_rowop_operands(d->ops[i].op); k++)
+            if (d->ops[i].in[k] == v) return true;
+    return false;
+}
+
+// Op c makes v, an array of bf16: what later ops read is rounded, and storing what is rounded
+// changes nothing.  A rounding that nobody reads is that of the store alone.
+static void put_half(asp_rowcode_list *l, const asp_rowdesc *d, code c, int v, int *alias)
+{
+    const asp_rowkind kind = kind_of(l, v);
+    int made = c.in[0];
+    if (c.op != ASP_ROWOP_round_half || kind_of(l, made) != kind) {
+        made = c.out[0] = new_val(l, kind);
+        push_code(l, c);
+    }
+    if (is_read(d, v)) made = alias[v] = put_unary(l, ASP_ROWOP_round_half, made, new_val(l, kind));
+    put_unary(l, ASP_ROWOP_store_half, made, v);
+}
+
 static void load(asp_rowcode_list *l, const asp_rowdesc *d)
 {
     int constant = d->n_vals, alias[ASP_ROW_MAX_VALS];
@@ -68,8 +111,9 @@ static void load(asp_rowcode_list *l, const asp_rowdesc *d)
     for (int i = 0; i < d->n_ops; i++) {
         const asp_rowinstr *o = &d->ops[i];
         code c = {.op = o->op, .n_in = asp_rowop_operands(o->op), .n_out = 1, .out = {o->out}};
-        for (int k = 0; k < c.n_in; k++) c.in[k] = alias[o->in[k]];
-        if (o->op == ASP_ROWOP_copy && d->vals[o->out].slot < 0 && !summed[o->out]) {
+        for (int k = 0; k < c.n_in; k++) c.in[k] = operand_of(l, d, alias, o->in[k]);
+        const bool same_kind = d->vals[o->in[0]].kind == d->vals[o->out].kind;
+        if (o->op == ASP_ROWOP_copy && d->vals[o->out].slot < 0 && (same_kind || !summed[o->out])) {
             alias[o->out] = c.in[0];
             continue;
         }
@@ -78,7 +122,10 @@ static void load(asp_rowcode_list *l, const asp_rowdesc *d)
             c.in[c.n_in++] = constant++;
         }
         if (o->op == ASP_ROWOP_sum_cols || o->op == ASP_ROWOP_sum_rows) c.form = ASP_CODE_SUM;
-        push_code(l, c);
+        if (is_half(d, o->out))
+            put_half(l, d, c, o->out, alias);
+        else
+            push_code(l, c);
     }
 }
 

@@ -14,7 +14,9 @@ static float *address(const run *u, const asp_rowloc *l, int64_t r, int64_t c)
 {
     int64_t at = r * l->r + c * l->c + r / ASP_ROW_BLOCK * l->block;
     switch (l->base) {
-    case ASP_BASE_SLOT: return u->slots[l->offset] + at;
+    case ASP_BASE_SLOT: // bf16: for load_half and store_half alone, which know
+        return l->half ? (float *)(void *)((uint16_t *)(void *)u->slots[l->offset] + at)
+                       : u->slots[l->offset] + at;
     case ASP_BASE_THREAD: return u->thread + l->offset + at;
     case ASP_BASE_SHARED: return u->shared + l->offset + at;
     case ASP_BASE_CONSTANT: break;

@@ -3,6 +3,7 @@
 //
 // Around dimension dim an array is outer x n x inner; a run is some elements along dim of one outer
 // index, with all of inner.  SPDX-License-Identifier: Apache-2.0
+#include "base/half.h"
 #include "kern/move.h"
 
 // The same run of every outer index.
@@ -87,6 +88,7 @@ static void set_fill(blocks *b, asp_dtype dtype, double value)
     float f = (float)value;
     int64_t i = (int64_t)value;
     uint8_t bit = value != 0;
+    uint16_t half = asp_to_bf16(f);
     b->fill_bytes = (size_t)asp_dtypes[dtype].bytes;
     if (dtype == ASP_F32)
         memcpy(&b->fill, &f, sizeof f);
@@ -94,6 +96,8 @@ static void set_fill(blocks *b, asp_dtype dtype, double value)
         memcpy(&b->fill, &value, sizeof value);
     else if (dtype == ASP_I64)
         memcpy(&b->fill, &i, sizeof i);
+    else if (dtype == ASP_BF16)
+        memcpy(&b->fill, &half, sizeof half);
     else
         memcpy(&b->fill, &bit, sizeof bit);
 }

@@ -74,7 +74,7 @@ static asp_status want_bias(const asp_infer *in, uint32_t i)
     asp_size want[] = {q->dim[0], q->dim[1], q->dim[2], k->dim[2]};
     whole_lengths(in, &want[2], &want[3]);
     ASP_TRY(asp_want_rank(in, i, 1, 4));
-    if (t->dtype != ASP_BOOL) ASP_TRY(asp_want_dtype(in, i, q->dtype));
+    if (t->dtype != ASP_BOOL) ASP_TRY(asp_want_dtype(in, i, asp_sum_dtype(q->dtype)));
     for (uint32_t d = 0; d < t->rank; d++) {
         int64_t n;
         const asp_size size = want[4 - t->rank + d];
@@ -90,7 +90,7 @@ static asp_status want_bias(const asp_infer *in, uint32_t i)
 static asp_status want_per_head(const asp_infer *in, uint32_t i)
 {
     ASP_TRY(asp_want_rank(in, i, 1, 1));
-    ASP_TRY(asp_want_dtype(in, i, in->in[0].dtype));
+    ASP_TRY(asp_want_dtype(in, i, asp_sum_dtype(in->in[0].dtype)));
     return asp_want_same_dim(in, i, 0, 0, 1);
 }
 
@@ -149,6 +149,7 @@ asp_status asp_sdpa_infer(asp_infer *in)
     asp_type out = *q, lse = *q;
     out.dim[3] = v->dim[3];
     lse.rank = 3;
+    lse.dtype = asp_sum_dtype(q->dtype);
     ASP_TRY(asp_result(in, &out));
     return asp_result(in, &lse);
 }
@@ -281,7 +282,7 @@ void asp_rope_lower(asp_builder *b, asp_node n, asp_val *out)
 {
     const asp_rope_attr *a = ASP_ATTR(b, n, rope);
     const asp_type *x = asp_val_type(b->g, asp_in(b, n, 0));
-    asp_rope_table_attr t = {.to = x->dtype,
+    asp_rope_table_attr t = {.to = asp_sum_dtype(x->dtype),
                              .theta = a->theta,
                              .scaling = a->scaling,
                              .factor = a->factor,
@@ -314,12 +315,13 @@ asp_status asp_rope_table_infer(asp_infer *in)
     return asp_result(in, &out);
 }
 
+// Of bf16 the tables are f32.
 asp_status asp_rotary_infer(asp_infer *in)
 {
     ASP_TRY(asp_want_float(in, 0));
     ASP_TRY(asp_want_rank(in, 0, 4, 4));
     ASP_TRY(asp_want_same_type(in, 1, 2));
-    ASP_TRY(asp_want_dtype(in, 1, in->in[0].dtype));
+    ASP_TRY(asp_want_dtype(in, 1, asp_sum_dtype(in->in[0].dtype)));
     ASP_TRY(asp_want_rank(in, 1, 2, 3));
     uint32_t rank = in->in[1].rank;
     if (rank == 3) ASP_TRY(asp_want_same_dim(in, 1, 0, 0, 0));

@@ -4,6 +4,7 @@
 // The three forms of a GEMM close under differentiation: with leading dims flattened to rows r,
 //   nt: y[r,o] = x[r,i] w[o,i]      nn: y[r,i] = x[r,o] w[o,i]      tn: y[o,i] = sum_r x[r,o]
 //   z[r,i]
+// A sum over rows is the gradient of a weight: of bf16 it is f32.
 // SPDX-License-Identifier: Apache-2.0
 #include "op/op_int.h"
 
@@ -34,8 +35,9 @@ asp_status asp_gemm_tn_infer(asp_infer *in)
     ASP_TRY(asp_want_rank(in, 1, in->in[0].rank, in->in[0].rank));
     for (int d = 0; d + 1 < (int)in->in[0].rank; d++) ASP_TRY(asp_want_same_dim(in, 0, d, 1, d));
     uint32_t last = in->in[0].rank - 1;
-    asp_type out = {
-        .dtype = in->in[0].dtype, .rank = 2, .dim = {in->in[0].dim[last], in->in[1].dim[last]}};
+    asp_type out = {.dtype = asp_sum_dtype(in->in[0].dtype),
+                    .rank = 2,
+                    .dim = {in->in[0].dim[last], in->in[1].dim[last]}};
     return asp_result(in, &out);
 }
 
@@ -100,7 +102,8 @@ asp_status asp_embedding_grad_infer(asp_infer *in)
     ASP_TRY(asp_want_dtype(in, 1, ASP_I64));
     ASP_TRY(asp_want_rank(in, 0, in->in[1].rank + 1, in->in[1].rank + 1));
     for (int d = 0; d < (int)in->in[1].rank; d++) ASP_TRY(asp_want_same_dim(in, 0, d, 1, d));
-    asp_type out = {
-        .dtype = in->in[0].dtype, .rank = 2, .dim = {a->rows, in->in[0].dim[in->in[0].rank - 1]}};
+    asp_type out = {.dtype = asp_sum_dtype(in->in[0].dtype),
+                    .rank = 2,
+                    .dim = {a->rows, in->in[0].dim[in->in[0].rank - 1]}};
     return asp_result(in, &out);
 }

@@ -25,7 +25,7 @@ static asp_status want_labels(const asp_infer *in, uint32_t labels)
 static asp_status want_weights(const asp_infer *in, uint32_t i)
 {
     ASP_TRY(asp_want_rank(in, i, 1, 1));
-    ASP_TRY(asp_want_dtype(in, i, in->in[0].dtype));
+    ASP_TRY(asp_want_dtype(in, i, asp_sum_dtype(in->in[0].dtype)));
     return asp_want_same_dim(in, 0, -1, i, 0);
 }
 
@@ -50,7 +50,7 @@ static asp_status want_forms(const asp_infer *in, double smoothing, double softc
 static asp_status loss_result(asp_infer *in, bool rows)
 {
     asp_type t = rows ? in->in[1] : (asp_type){0};
-    t.dtype = in->in[0].dtype;
+    t.dtype = asp_sum_dtype(in->in[0].dtype);
     return asp_result(in, &t);
 }
 

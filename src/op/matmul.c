@@ -42,6 +42,7 @@ asp_status asp_bmm_infer(asp_infer *in)
                               "ta and tb together are not there; swap the operands");
     ASP_TRY(asp_want_same_dim(in, 0, at->ta ? -2 : -1, 1, at->tb ? -1 : -2));
     ASP_TRY(broadcast_batch(in, a, b, &out));
+    if (at->ta) out.dtype = asp_sum_dtype(out.dtype); // as gemm_tn
     out.dim[out.rank - 2] = a->dim[a->rank - (at->ta ? 1 : 2)];
     out.dim[out.rank - 1] = b->dim[b->rank - (at->tb ? 2 : 1)];
     return asp_result(in, &out);

@@ -43,6 +43,9 @@ static inline asp_val asp_out(const asp_builder *b, asp_node n, uint32_t i)
 }
 #define ASP_ATTR(b, n, row) ((const asp_##row##_attr *)asp_node_at((b)->g, n)->attr)
 
+// What sums and statistics of values of this dtype are: bf16 has too few bits to add up in.
+static inline asp_dtype asp_sum_dtype(asp_dtype d) { return d == ASP_BF16 ? ASP_F32 : d; }
+
 // What families share.  pointwise.c: one float operand; two that broadcast; a value and a cotangent
 // of one type.
 asp_infer_fn asp_infer_unary, asp_infer_binary, asp_infer_grad;

@@ -1,22 +1,26 @@
-// Matrix products in plain C, f32 and f64, summed in double: the oracle of the fast ones and what
-// f64 programs run on.  Neighbours: kern/gemm.h (the forms), ir/op.def (rows).
+// Matrix products in plain C, of any floating dtype, summed in double: the oracle of the fast ones
+// and what f64 programs run on.  Neighbours: kern/gemm.h (the forms), ir/op.def (rows).
 // SPDX-License-Identifier: Apache-2.0
 //
 // C is cut into blocks of ROWS x COLS; a chunk is one block.  For each slice of k both operands are
 // brought to double in a layout whose inner loop runs over contiguous columns.  Each element is one
 // sum over ascending k.
-#include "kern/kern_int.h"
+#include "kern/ref/ref.h"
 
 #define ROWS 32
 #define COLS 32
 #define SLICE 64
 
-// Where element (row, p) of an operand stands: data[row * row_step + p * k_step].
+// Where element (row, p) of an operand stands: at row * row_step + p * k_step.
 typedef struct operand {
-    const void *data;
-    asp_dtype dtype;
+    asp_tensor of; // data and dtype alone
     int64_t row_step, k_step;
 } operand;
+
+static operand operand_of(const asp_tensor *t, int64_t row_step, int64_t k_step)
+{
+    return (operand){{.data = t->data, .dtype = t->dtype}, row_step, k_step};
+}
 
 // Copies rows row0 .. row0 + rows, k p0 .. p0 + n_k to out[p][r], out[p] of `width` numbers;
 // missing rows are zero.
@@ -27,9 +31,7 @@ static void load_slice(const operand *o, int64_t row0, int64_t rows, int64_t p0,
         for (int64_t r = 0; r < width; r++) {
             int64_t at = (row0 + r) * o->row_step + (p0 + p) * o->k_step;
             double v = 0;
-            if (r < rows)
-                v = o->dtype == ASP_F64 ? ((const double *)o->data)[at]
-                                        : (double)((const float *)o->data)[at];
+            if (r < rows) v = asp_ref_get(&o->of, at);
             out[p * width + r] = v;
         }
 }
@@ -53,19 +55,15 @@ static void store_block(const asp_tensor *c, int64_t at, int64_t rows, int64_t c
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
+            const int64_t to = at + i * n + j;
             const double v = acc[i * COLS + j];
-            double *f64 = (double *)c->data + at + i * n + j;
-            float *f32 = (float *)c->data + at + i * n + j;
-            if (c->dtype == ASP_F64)
-                *f64 = add ? *f64 + v : v;
-            else
-                *f32 = (float)(add ? (double)*f32 + v : v);
+            asp_ref_put(c, to, add ? asp_ref_get(c, to) + v : v);
         }
 }
 
 static operand behind(operand o, int64_t elements)
 {
-    o.data = (const char *)o.data + elements * asp_dtypes[o.dtype].bytes;
+    o.of.data = (char *)o.of.data + elements * asp_dtypes[o.of.dtype].bytes;
     return o;
 }
 
@@ -103,8 +101,7 @@ void asp_gemm_nt_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = asp_tensor_rows(x), n = z->dim[0], depth = z->dim[1];
-    multiply(k, m, n, depth, (operand){x->data, x->dtype, depth, 1},
-             (operand){z->data, z->dtype, depth, 1}, false, w);
+    multiply(k, m, n, depth, operand_of(x, depth, 1), operand_of(z, depth, 1), false, w);
 }
 
 // y[.., i] = x[.., o] w[o, i]
@@ -112,8 +109,7 @@ void asp_gemm_nn_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = asp_tensor_rows(x), n = z->dim[1], depth = z->dim[0];
-    multiply(k, m, n, depth, (operand){x->data, x->dtype, depth, 1},
-             (operand){z->data, z->dtype, 1, n}, false, w);
+    multiply(k, m, n, depth, operand_of(x, depth, 1), operand_of(z, 1, n), false, w);
 }
 
 // y[o, i] = sum over rows of x[.., o] z[.., i]
@@ -121,8 +117,7 @@ void asp_gemm_tn_ref(const asp_kcall *k, asp_worker *w)
 {
     const asp_tensor *x = &k->in[0], *z = &k->in[1];
     const int64_t m = x->dim[x->rank - 1], n = z->dim[z->rank - 1], depth = asp_tensor_rows(x);
-    multiply(k, m, n, depth, (operand){x->data, x->dtype, 1, m}, (operand){z->data, z->dtype, 1, n},
-             k->chunk > 0, w);
+    multiply(k, m, n, depth, operand_of(x, 1, m), operand_of(z, 1, n), k->chunk > 0, w);
 }
 
 // Matrices of the last two dims, transposed by ta or tb first; the leading dims broadcast.
@@ -132,7 +127,7 @@ void asp_bmm_ref(const asp_kcall *k, asp_worker *w)
     const asp_tensor *x = &k->in[0], *z = &k->in[1], *y = &k->out[0];
     const int64_t m = y->dim[y->rank - 2], n = y->dim[y->rank - 1];
     const int64_t depth = x->dim[x->rank - (at->ta ? 2 : 1)];
-    const operand a = {x->data, x->dtype, at->ta ? 1 : depth, at->ta ? m : 1};
-    const operand b = {z->data, z->dtype, at->tb ? depth : 1, at->tb ? 1 : n};
+    const operand a = operand_of(x, at->ta ? 1 : depth, at->ta ? m : 1);
+    const operand b = operand_of(z, at->tb ? depth : 1, at->tb ? 1 : n);
     multiply_all(k, asp_tensor_count(y) / (m * n), m, n, depth, a, b, false, w);
 }

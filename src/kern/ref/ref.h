@@ -3,6 +3,7 @@
 // programs run on.  Inside kern/ref/ only.  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/half.h"
 #include "kern/kern_int.h"
 
 ASP_INLINE double asp_ref_get(const asp_tensor *t, int64_t i)
@@ -13,7 +14,7 @@ ASP_INLINE double asp_ref_get(const asp_tensor *t, int64_t i)
     case ASP_I64: return (double)((const int64_t *)t->data)[i];
     case ASP_I32: return (double)((const int32_t *)t->data)[i];
     case ASP_BOOL: return ((const uint8_t *)t->data)[i] != 0;
-    case ASP_BF16:
+    case ASP_BF16: return (double)asp_from_bf16(((const uint16_t *)t->data)[i]);
     case ASP_F16:
     case ASP_U16:
     case ASP_U8: break;
@@ -29,7 +30,7 @@ ASP_INLINE void asp_ref_put(const asp_tensor *t, int64_t i, double x)
     case ASP_I64: ((int64_t *)t->data)[i] = (int64_t)x; return;
     case ASP_I32: ((int32_t *)t->data)[i] = (int32_t)x; return;
     case ASP_BOOL: ((uint8_t *)t->data)[i] = x != 0.0; return;
-    case ASP_BF16:
+    case ASP_BF16: ((uint16_t *)t->data)[i] = asp_to_bf16((float)x); return;
     case ASP_F16:
     case ASP_U16:
     case ASP_U8: break;

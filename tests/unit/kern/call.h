@@ -2,6 +2,7 @@
 // share.  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/half.h"
 #include "kern/kern.h"
 
 #include <math.h>
@@ -62,6 +63,7 @@ static inline double call_get(const asp_tensor *t, int64_t i)
 {
     if (t->dtype == ASP_BOOL) return (double)((uint8_t *)t->data)[i];
     if (t->dtype == ASP_F32) return (double)((float *)t->data)[i];
+    if (t->dtype == ASP_BF16) return (double)asp_from_bf16(((uint16_t *)t->data)[i]);
     return t->dtype == ASP_F64 ? ((double *)t->data)[i] : (double)((int64_t *)t->data)[i];
 }
 
@@ -71,6 +73,8 @@ static inline void call_put(const asp_tensor *t, int64_t i, double x)
         ((uint8_t *)t->data)[i] = x != 0;
     else if (t->dtype == ASP_F32)
         ((float *)t->data)[i] = (float)x;
+    else if (t->dtype == ASP_BF16)
+        ((uint16_t *)t->data)[i] = asp_to_bf16((float)x);
     else if (t->dtype == ASP_F64)
         ((double *)t->data)[i] = x;
     else

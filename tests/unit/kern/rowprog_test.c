@@ -1,6 +1,7 @@
 // Row programs: hand values, random programs against their ops one by one (which are checked
 // against double arithmetic), tiles, joins, threads and levels bit for bit, the wrapping of single
 // ops, the dump.  SPDX-License-Identifier: Apache-2.0
+#include "base/half.h"
 #include "kern/rowprog.h"
 #include "unit/sparse.h"
 
@@ -12,7 +13,7 @@
 
 #define CANARY 7.25f
 #define GUARD 32 // floats before and after an array
-#define VALS 40
+#define VALS 64
 
 static asp_ctx cx;
 static asp_arena arena;
@@ -124,7 +125,8 @@ static void add_op(program *p, int i)
         ASP_ROWOP_neg,       ASP_ROWOP_copy,       ASP_ROWOP_sub,       ASP_ROWOP_mul,
         ASP_ROWOP_silu_grad, ASP_ROWOP_add_scalar, ASP_ROWOP_relu,      ASP_ROWOP_relu_grad,
         ASP_ROWOP_tanh,      ASP_ROWOP_tanh_grad,  ASP_ROWOP_sigmoid,   ASP_ROWOP_sigmoid_grad,
-        ASP_ROWOP_gelu,      ASP_ROWOP_gelu_grad,  ASP_ROWOP_gelu_tanh, ASP_ROWOP_gelu_tanh_grad};
+        ASP_ROWOP_gelu,      ASP_ROWOP_gelu_grad,  ASP_ROWOP_gelu_tanh, ASP_ROWOP_gelu_tanh_grad,
+        ASP_ROWOP_round_half};
     static const asp_rowop rare[] = {ASP_ROWOP_exp, ASP_ROWOP_rsqrt, ASP_ROWOP_div,
                                      ASP_ROWOP_mul_scalar}; // may make NaN, which hides errors
     const int n = p->n_in + i, out = n;
@@ -221,6 +223,9 @@ static double op_of(const asp_rowinstr *o, double a, double b)
     case ASP_ROWOP_gelu_tanh: return a / 2 * (1 + t);
     case ASP_ROWOP_gelu_tanh_grad:
         return b * ((1 + t) / 2 + a / 2 * (1 - t * t) * sqrt(2 / pi) * (1 + .134145 * a * a));
+    case ASP_ROWOP_round_half: return (double)asp_from_bf16(asp_to_bf16((float)a));
+    case ASP_ROWOP_load_half:
+    case ASP_ROWOP_store_half:
     case ASP_ROWOP_sum_cols:
     case ASP_ROWOP_sum_rows: break;
     }
@@ -285,7 +290,7 @@ static void run_one_by_one(const program *p)
         asp_rowval vals[3] = {p->vals[o->in[0]], p->vals[o->in[1]], p->vals[o->out]};
         asp_rowinstr one = {o->op, {0, 1}, 2, o->value};
         for (int k = 0; k < 3; k++) vals[k].slot = k;
-        asp_rowdesc d = {p->d.rows, p->d.cols, 3, 3, 1, vals, &one};
+        asp_rowdesc d = {p->d.rows, p->d.cols, 3, 3, 1, NULL, vals, &one};
         void *ptrs[] = {p->data[o->in[0]], p->data[o->in[1]], p->data[o->out]};
         run_on(asp_rowprog_build(&arena, &d, best_of_cpu()), ptrs, 1);
         check_guards(p->data[o->out], count(p, o->out));
@@ -337,6 +342,77 @@ static void programs_give_the_bits_of_their_ops(void **state)
         run_variant(&p, best_of_cpu(), 64, 0, true, 3);
         run_variant(&p, best_of_cpu(), 128, 2, true, 2);
         run_variant(&p, best_of_cpu(), 0, 8, false, 3);
+        program_fini(&p);
+        asp_arena_reset(&arena);
+    }
+}
+
+// The program with the bf16 of its arrays as ops of their own: what an op stores as bf16 is rounded
+// behind it, and what comes as bf16 is what it was rounded to before.
+static void spell_out(const program *p, const bool *half, program *out)
+{
+    *out = *p;
+    out->d.vals = out->vals, out->d.ops = out->ops;
+    out->d.n_ops = 0;
+    for (int i = 0; i < p->d.n_ops; i++) {
+        asp_rowinstr o = p->ops[i];
+        const int slot = p->vals[o.out].slot, v = o.out;
+        const bool rounds = slot >= 0 && half[slot];
+        if (rounds) {
+            o.out = out->d.n_vals++;
+            out->vals[o.out] = (asp_rowval){p->vals[v].kind, -1};
+        }
+        out->ops[out->d.n_ops++] = o;
+        if (rounds)
+            out->ops[out->d.n_ops++] =
+                (asp_rowinstr){.op = ASP_ROWOP_round_half, .in = {o.out, o.out}, .out = v};
+    }
+}
+
+static void check_half(program *p, const bool *half, int64_t tile_cols, int threads)
+{
+    program wide;
+    void *ptrs[VALS] = {NULL}, *wide_ptrs[VALS] = {NULL};
+    asp_rowdesc d = p->d;
+    d.half = half;
+    spell_out(p, half, &wide);
+    for (int v = 0; v < p->d.n_vals; v++) {
+        const int slot = p->vals[v].slot;
+        if (slot < 0) continue;
+        wide_ptrs[slot] = v < p->n_in ? p->data[v] : array(count(p, v));
+        ptrs[slot] = v < p->n_in && !half[slot] ? p->data[v] : array(count(p, v));
+        for (int64_t i = 0; v < p->n_in && half[slot] && i < count(p, v); i++) {
+            ((uint16_t *)ptrs[slot])[i] = asp_to_bf16(p->data[v][i]);
+            p->data[v][i] = asp_from_bf16(((uint16_t *)ptrs[slot])[i]);
+        }
+    }
+    run_on(asp_rowprog_build(&arena, &wide.d, best_of_cpu()), wide_ptrs, 1);
+    run_on(asp_rowprog_build_with(&arena, &d, best_of_cpu(), tile_cols, 0, threads > 1), ptrs,
+           threads);
+    for (int v = 0; v < p->d.n_vals; v++) {
+        const int slot = p->vals[v].slot;
+        if (slot < 0) continue;
+        float *got = ptrs[slot], *want = wide_ptrs[slot];
+        for (int64_t i = count(p, v); half[slot] && i-- > 0;) // over itself, from behind
+            got[i] = asp_from_bf16(((const uint16_t *)ptrs[slot])[i]);
+        assert_true(same(got, want, count(p, v)));
+        check_guards(got, count(p, v));
+        if (got != p->data[v]) array_free(got);
+        if (want != p->data[v]) array_free(want);
+    }
+}
+
+static void arrays_of_bf16_are_rounded_values(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        program p;
+        bool half[VALS];
+        seed = (uint32_t)i + 1234;
+        program_init(&p);
+        for (int s = 0; s < VALS; s++) half[s] = pick(2);
+        check_half(&p, half, 0, 1 + i % 3);
+        check_half(&p, half, 64, 2);
         program_fini(&p);
         asp_arena_reset(&arena);
     }
@@ -446,7 +522,7 @@ static void rms_norm_by_hand(void **state)
                                 {ASP_ROWOP_rsqrt, {mean}, r, 0},
                                 {ASP_ROWOP_mul, {x, r}, u, 0},
                                 {ASP_ROWOP_mul, {u, w}, y, 0}};
-    const asp_rowdesc d = {2, 4, 3, n, 6, v, ops};
+    const asp_rowdesc d = {2, 4, 3, n, 6, NULL, v, ops};
     float in[] = {3, 4, 0, 0, 6, 0, 8, 0}, weight[] = {1, 2, 3, 4}, out[8];
     const float want[] = {1.2f, 3.2f, 0, 0, 1.2f, 0, 4.8f, 0};
     void *ptrs[] = {in, weight, out};
@@ -481,7 +557,7 @@ static void swiglu_is_joined(void **state)
                                 {ASP_ROWOP_mul, {dy, s}, du, 0},
                                 {ASP_ROWOP_mul, {dy, u}, ds, 0},
                                 {ASP_ROWOP_silu_grad, {g, ds}, dg, 0}};
-    const asp_rowdesc d = {3, 5, 5, n, 4, v, ops};
+    const asp_rowdesc d = {3, 5, 5, n, 4, NULL, v, ops};
     asp_text t;
     asp_text_init(&t, &arena);
     asp_rowprog_print(asp_rowprog_build(&arena, &d, best_of_cpu()), &t);
@@ -496,7 +572,7 @@ static void unsound_descriptions_are_named(void **state)
     (void)state;
     const asp_rowval v[] = {{ASP_ROW_FULL, 0}, {ASP_ROW_VECTOR, -1}, {ASP_ROW_FULL, 1}};
     const asp_rowinstr ops[] = {{ASP_ROWOP_sum_rows, {0}, 1, 0}, {ASP_ROWOP_add, {0, 1}, 2, 0}};
-    asp_rowdesc d = {4, 4, 2, 3, 2, v, ops};
+    asp_rowdesc d = {4, 4, 2, 3, 2, NULL, v, ops};
     assert_string_equal(asp_rowdesc_check(&d), "a row depends on a sum over rows");
     d.ops = &ops[1], d.n_ops = 1;
     assert_string_equal(asp_rowdesc_check(&d), "read before it is made");
@@ -564,6 +640,7 @@ int main(void)
         cmocka_unit_test(swiglu_is_joined),
         cmocka_unit_test(chains_keep_every_rounding),
         cmocka_unit_test(programs_give_the_bits_of_their_ops),
+        cmocka_unit_test(arrays_of_bf16_are_rounded_values),
         cmocka_unit_test(outputs_may_take_the_place_of_inputs),
         cmocka_unit_test(unsound_descriptions_are_named),
         cmocka_unit_test(single_ops_are_wrapped),
