@@ -14,6 +14,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/fuse.h"
 
+#define MOST_MADE 3 // members for one operand: its op, and casts of two operands
+
 typedef struct absorber {
     asp_graph *g;
     asp_arena *scratch;
@@ -55,13 +57,21 @@ static bool has(const asp_map *m, asp_val v)
     return asp_map_find(m, &v.i, sizeof v.i) != UINT32_MAX;
 }
 
+// v is bf16 that the group reads, widened by a cast of another reader (cast.c).
+static bool is_widened(const absorber *x, asp_val v)
+{
+    const asp_node_info *info = asp_val_node(x->g, v);
+    return info->op == ASP_OP_cast && asp_val_type(x->g, v)->dtype == ASP_F32 &&
+           asp_val_type(x->g, info->in[0])->dtype == ASP_BF16 && has(&x->read, info->in[0]);
+}
+
 // Is v made by a pointwise op over the domain whose large operands the group has anyway?
 static bool can_make(const absorber *x, asp_val v)
 {
     asp_node n = asp_val_at(x->g, v)->node;
     const asp_node_info *info = asp_node_at(x->g, n);
     asp_type own;
-    if (info->group == x->group || x->n_members == ASP_MAX_GROUP) return false;
+    if (info->group == x->group || x->n_members + MOST_MADE > ASP_MAX_GROUP) return false;
     if (asp_row_member_of(x->g, n) != ASP_MEMBER_POINTWISE || info->op == ASP_OP_expand)
         return false;
     if (!asp_row_domain(x->g, n, &own) || !asp_type_equal(&own, &x->domain)) return false;
@@ -71,7 +81,7 @@ static bool can_make(const absorber *x, asp_val v)
         ASP_CHECK(asp_row_kind(x->g, &x->domain, asp_val_type(x->g, info->in[i]), &kind));
         if (kind != ASP_ROW_FULL) continue;
         large = true;
-        if (!has(&x->read, info->in[i])) return false;
+        if (!has(&x->read, info->in[i]) && !is_widened(x, info->in[i])) return false;
     }
     return large;
 }
@@ -83,7 +93,9 @@ static asp_val make(absorber *x, asp_val v)
     bool added;
     for (uint32_t i = 0; i < info.n_in; i++) {
         uint32_t made = asp_map_find(&x->own, &info.in[i].i, sizeof info.in[i].i);
-        in[i] = made == UINT32_MAX ? info.in[i] : x->instead[made];
+        in[i] = made != UINT32_MAX                                        ? x->instead[made]
+                : !has(&x->read, info.in[i]) && is_widened(x, info.in[i]) ? make(x, info.in[i])
+                                                                          : info.in[i];
     }
     asp_type type = *asp_val_type(x->g, v);
     const char *loc = asp_printf(x->scratch, "%s%s", info.loc, *info.loc ? ASP_AGAIN_SUFFIX : "");

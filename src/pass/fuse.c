@@ -11,7 +11,8 @@
 // value of a group closes it, so that a group can run where its last member stands: all it reads
 // comes before, all that reads it comes after.  Members are then moved there.  A product that
 // nothing reads, the gradient of a weight, closes no group: it can wait until the group has run.
-// Pointwise ops, sums over the last dim, sums over the rows and broadcasts can be members, in f32;
+// Pointwise ops, sums over the last dim, sums over the rows and broadcasts can be members, in f32,
+// and casts between f32 and bf16, so that bf16 is what the program reads and writes;
 // a value summed over the rows is ready only when the program has ended, so reading it closes the
 // group as well.  Values read by members alone never reach memory.  O(nodes).  Neighbours:
 // kern/rowprog.h (what runs it), run/program.c (who builds it).  SPDX-License-Identifier:
@@ -48,9 +49,11 @@ bool asp_row_kind(asp_graph *g, const asp_type *domain, const asp_type *t, asp_r
 {
     asp_size one = asp_size_num(g, 1);
     uint32_t last = domain->rank - 1;
-    if (t->dtype != domain->dtype) return false;
+    asp_type as_f32 = *t;
+    if (t->dtype != ASP_F32 && t->dtype != ASP_BF16) return false;
+    as_f32.dtype = domain->dtype;
     *out_kind = ASP_ROW_FULL;
-    if (asp_type_equal(t, domain)) return true;
+    if (asp_type_equal(&as_f32, domain)) return true;
     *out_kind = ASP_ROW_NUMBER;
     if (t->rank == 0) return true;
     *out_kind = ASP_ROW_VECTOR;
@@ -65,7 +68,7 @@ asp_row_member asp_row_member_of(const asp_graph *g, asp_node n)
 {
     const asp_node_info *info = asp_node_at(g, n);
     asp_rowop op;
-    if (info->op == ASP_OP_expand) return ASP_MEMBER_POINTWISE;
+    if (info->op == ASP_OP_expand || info->op == ASP_OP_cast) return ASP_MEMBER_POINTWISE;
     if (asp_op_has(info->op, ASP_POINTWISE))
         return asp_rowop_of(info->op, &op) ? ASP_MEMBER_POINTWISE : ASP_MEMBER_NO;
     if (info->op != ASP_OP_sum) return ASP_MEMBER_NO;
@@ -86,10 +89,15 @@ bool asp_row_domain(asp_graph *g, asp_node n, asp_type *out_domain)
     asp_row_member member = asp_row_member_of(g, n);
     if (member == ASP_MEMBER_NO) return false;
     *out_domain = *asp_val_type(g, member == ASP_MEMBER_POINTWISE ? info->first : info->in[0]);
+    const bool cast = info->op == ASP_OP_cast;
+    if (cast && out_domain->dtype == ASP_BF16) out_domain->dtype = ASP_F32;
     if (out_domain->dtype != ASP_F32 || out_domain->rank < 2) return false;
     asp_rowkind kind;
-    for (uint32_t i = 0; i < info->n_in; i++)
-        if (!asp_row_kind(g, out_domain, asp_val_type(g, info->in[i]), &kind)) return false;
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const asp_type *t = asp_val_type(g, info->in[i]);
+        if (!cast && t->dtype != ASP_F32) return false;
+        if (!asp_row_kind(g, out_domain, t, &kind)) return false;
+    }
     return true;
 }
 

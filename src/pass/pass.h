@@ -17,7 +17,7 @@ typedef struct asp_pass_options {
     int64_t tile;                           // rows of a chunk of what is tiled; 0: nothing is
     bool whole_outputs; // what is returned beside the loss is whole on every rank
     asp_env env;        // S, B, ...: what sizes are at plan time; empty where nothing is planned
-    asp_dtype dtype;    // of parameters and activations: f32 or f64
+    asp_dtype dtype;    // f32 or f64: of everything; bf16: pass cast has something to do
     bool kept;          // the graph is a framework's: nodes that need not change stay as they are
     const asp_device *device; // one rank's, for prices of --sp auto; NULL: as if measured nowhere
 } asp_pass_options;
@@ -59,9 +59,9 @@ asp_status asp_passes_run(asp_ctx *cx, asp_graph *g, const char *pipeline,
 #define ASP_PIPELINE_SHARD "canonicalise,masks,dce,loss,place,shard,dce,check"
 #define ASP_PIPELINE_KEPT \
     "canonicalise,masks,grouped,head,loss,place,shard,dce,check" // with options.kept
-#define ASP_PIPELINE_JOINT "lower,grad,cse,dce"
+#define ASP_PIPELINE_JOINT "lower,grad,cse,dce,cast"
 #define ASP_PIPELINE_TILE "tile"
-#define ASP_PIPELINE_FORWARD "lower,cse,dce" // in its place where nothing is trained
+#define ASP_PIPELINE_FORWARD "lower,cse,dce,cast" // in its place where nothing is trained
 #define ASP_PIPELINE_PLAN "remat,ring,fuse,absorb,dce"
 
 // The name of the value at which the backward starts: the cotangent of the loss.  What depends on

@@ -49,6 +49,23 @@ static asp_val rotated(unroller *u, asp_val x, int64_t groups)
     return ASP_B1(&u->b, rotate, &by, x);
 }
 
+// Of bf16 keys and values go round as such; where there are several blocks each is computed in f32,
+// which is also what dk and dv are summed and go round in, and the whole is rounded once: rings
+// give what one rank gives, but for the order of sums in f32.
+static asp_val full(unroller *u, asp_val x)
+{
+    const asp_cast_attr to = {.to = ASP_F32};
+    if (!x.i || asp_val_type(u->g, x)->dtype != ASP_BF16) return x;
+    return ASP_B1(&u->b, cast, &to, x);
+}
+
+static asp_val like(unroller *u, asp_val x, asp_val of)
+{
+    const asp_cast_attr to = {.to = asp_val_type(u->g, of)->dtype};
+    if (!x.i || asp_val_type(u->g, x)->dtype == to.to) return x;
+    return ASP_B1(&u->b, cast, &to, x);
+}
+
 // ---- steps
 // -------------------------------------------------------------------------------------
 
@@ -110,6 +127,7 @@ static asp_val block(unroller *u, asp_op op, int64_t step)
         if (i == 0 || i != u->sinks || sinks) in[n++] = u->in[i];
     in[1] = u->k;
     in[2] = u->v;
+    for (uint32_t i = 0; i < u->n_first && u->steps->n > 1; i++) in[i] = full(u, in[i]);
     return asp_build(&u->b, op, &a, n, in);
 }
 
@@ -133,6 +151,7 @@ static void forward(unroller *u, asp_val *out)
 
 static asp_val sum(unroller *u, asp_val a, asp_val b)
 {
+    b = full(u, b);
     return a.i ? ASP_B2(&u->b, add, NULL, a, b) : b;
 }
 
@@ -181,6 +200,8 @@ static asp_status unroll(asp_pass *px, asp_graph *g, asp_node n, steps **known, 
         forward(&u, out);
     else
         backward(&u, out);
+    for (uint32_t i = 0; i < info.n_out && u.b.status == ASP_OK; i++)
+        out[i] = like(&u, out[i], (asp_val){info.first.i + i});
     ASP_TRY(u.b.status);
     for (uint32_t i = 0; i < info.n_out; i++) map[info.first.i + i] = out[i];
     return ASP_OK;

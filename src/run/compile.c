@@ -17,6 +17,7 @@ static asp_pass_options pass_options(const asp_graph *g, const asp_compile_optio
                               .tile = o->tile,
                               .recompute = o->recompute,
                               .save = o->save,
+                              .dtype = o->dtype,
                               .whole_outputs = o->whole_outputs,
                               .env = sizes(g, o)};
 }

@@ -13,6 +13,7 @@ typedef struct asp_compile_options {
     const char *sp, *ac;       // pass/pass.h; sp "none": the graph is split by hand,
                          // its ranks are P; "mixed": what the cut of pass place prefers, per op
     const char *recompute, *save; // pass/pass.h
+    asp_dtype dtype;              // bf16: products and what lives long, of an f32 program
     asp_comm_backend backend;
     bool optimizer;
     bool accumulates;    // gradients of micro-batches are added up

@@ -16,6 +16,7 @@ typedef struct row_builder {
     asp_step *step;
     asp_map index_of; // value -> index in vals
     ASP_VEC(asp_rowval) vals;
+    ASP_VEC(bool) half; // by slot
     ASP_VEC(asp_rowinstr) ops;
 } row_builder;
 
@@ -47,6 +48,13 @@ static const asp_node_info *info_of(const orderer *o, uint32_t i)
     return asp_node_at(o->b->p->g, o->m[i].node);
 }
 
+static bool is_whole(const row_builder *b, asp_val v)
+{
+    asp_rowkind kind;
+    return asp_row_kind(b->p->g, &b->domain, asp_val_type(b->p->g, v), &kind) &&
+           kind == ASP_ROW_FULL;
+}
+
 static void describe(orderer *o)
 {
     asp_map made;
@@ -64,7 +72,7 @@ static void describe(orderer *o)
         for (uint32_t k = info->n_in; k < 2; k++) m->maker[k] = NONE;
         asp_map_add(&made, &info->first.i, sizeof info->first.i, &added);
         m->stored = o->b->p->storage_of[info->first.i] != 0;
-        m->whole = asp_type_equal(asp_val_type(o->b->p->g, info->first), &o->b->domain);
+        m->whole = is_whole(o->b, info->first);
     }
     for (uint32_t i = o->n; i-- > 0;) {
         bool inner = o->m[i].readers == 1 && !o->m[i].stored && o->m[i].whole;
@@ -100,8 +108,7 @@ static bool may_overwrite(const orderer *o, uint32_t root)
     for (uint32_t i = 0; i < o->n; i++) {
         const asp_node_info *info = info_of(o, i);
         for (uint32_t k = 0; o->m[i].root == root && k < info->n_in; k++)
-            if (o->m[i].maker[k] == NONE &&
-                asp_type_equal(asp_val_type(o->b->p->g, info->in[k]), &o->b->domain) &&
+            if (o->m[i].maker[k] == NONE && is_whole(o->b, info->in[k]) &&
                 !is_read_elsewhere(o, info->in[k], root))
                 return true;
     }
@@ -145,6 +152,7 @@ static int row_value(row_builder *b, asp_val v)
     ASP_CHECK(asp_row_kind(b->p->g, &b->domain, asp_val_type(b->p->g, v), &r.kind));
     if (b->p->storage_of[v.i]) {
         r.slot = b->step->n_places;
+        ASP_PUSH(&b->p->scratch, &b->half, asp_val_type(b->p->g, v)->dtype == ASP_BF16);
         asp_planner_add_place(b->p, b->step, v);
     }
     ASP_PUSH(&b->p->scratch, &b->vals, r);
@@ -157,8 +165,11 @@ static void row_instr(row_builder *b, asp_node n)
     asp_rowinstr r = {.op = ASP_ROWOP_copy};
     switch (asp_row_member_of(b->p->g, n)) {
     case ASP_MEMBER_POINTWISE:
-        asp_rowop_of(info->op, &r.op);
-        break; // expand is no row op: it stays a copy
+        if (info->op == ASP_OP_cast && asp_val_type(b->p->g, info->first)->dtype == ASP_BF16)
+            r.op = ASP_ROWOP_round_half;
+        else
+            asp_rowop_of(info->op, &r.op); // expand and casts to f32 are none: they stay copies
+        break;
     case ASP_MEMBER_SUM_COLS: r.op = ASP_ROWOP_sum_cols; break;
     case ASP_MEMBER_SUM_ROWS: r.op = ASP_ROWOP_sum_rows; break;
     case ASP_MEMBER_NO: ASP_CHECK(false); // a node of a group is a member
@@ -202,6 +213,7 @@ asp_status asp_planner_add_group(asp_planner *p, asp_node first, asp_node *out_n
                      .n_slots = b.step->n_places,
                      .n_vals = (int)b.vals.n,
                      .n_ops = (int)b.ops.n,
+                     .half = b.half.at,
                      .vals = b.vals.at,
                      .ops = b.ops.at};
     int64_t dim[ASP_MAX_RANK];
