@@ -33,6 +33,14 @@ if(TARGET autosp AND MPI_C_FOUND)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
                          ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
   endforeach()
+  foreach(run "2;ulysses" "3;ring")
+    list(GET run 0 ranks)
+    list(GET run 1 sp)
+    set(name "parity.mpi.bf16.${ranks}.${sp}")
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/parity/mpi.sh $<TARGET_FILE:autosp> ${PROJECT_SOURCE_DIR} ${ranks} ${sp}
+             bf16)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300 ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+  endforeach()
 endif()
 
 # The compiler's programs against those written by hand.

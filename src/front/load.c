@@ -91,6 +91,7 @@ static asp_status load_folder(asp_ctx *cx, const char *folder, asp_dtype dtype, 
 
 asp_status asp_front_load(asp_ctx *cx, const char *path, asp_dtype dtype, asp_program *out_program)
 {
+    if (dtype == ASP_BF16) dtype = ASP_F32; // pass cast does the rest
     asp_program p = {0};
     if (asp_path_is_folder(path))
         ASP_TRY(load_folder(cx, path, dtype, &p));

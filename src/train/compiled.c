@@ -12,8 +12,8 @@
 // Options of the table that calls of their own stand for.
 static bool has_a_call(const char *name)
 {
-    static const char *const names[] = {"model", "dtype",           "out", "resume", "profile",
-                                        "trace", "checkpoint-every"};
+    static const char *const names[] = {"model",   "out",   "resume",
+                                        "profile", "trace", "checkpoint-every"};
     for (size_t i = 0; i < ASP_COUNT_OF(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return false;
@@ -44,6 +44,11 @@ static asp_status read_option(asp_arena *a, const char *s, const char *end, asp_
                         "options: there is no option '%.60s' here; autosp.h lists them at "
                         "asp_model_compile",
                         name);
+    if (strcmp(name, "dtype") == 0 && strcmp(value, "bf16") != 0)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "options: dtype = %.20s is what the model's tensors say; here it is bf16 "
+                        "or left out",
+                        value);
     return asp_train_option_choose(cx, r, value, o);
 }
 
@@ -137,7 +142,7 @@ static asp_status fill(asp_ctx *cx, const compile_call *call, asp_compiled *c)
     ASP_TRY(asp_train_plan(cx, c->program.graph, &c->options, &c->plan, &seq, &ms));
     int64_t max_seq = c->options.seq == 0 ? seq : 0;
     c->options.seq = seq;
-    c->options.dtype = asp_plan_dtype(c->plan);
+    if (c->options.dtype != ASP_BF16) c->options.dtype = asp_plan_dtype(c->plan);
     c->ids = asp_compiled_id_ranges(c, c->plan, seq, &c->arena);
     ASP_TRY(asp_targets_text(&c->arena, c->program.graph, &c->options, &c->targets));
     return fill_texts(c, ms, max_seq);

@@ -18,6 +18,7 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .tile = asp_max(asp_train_tile(o), 0),
                                  .recompute = o->recompute,
                                  .save = o->save,
+                                 .dtype = o->dtype,
                                  .links = o->links,
                                  .memory = o->memory,
                                  .backend = o->comm,

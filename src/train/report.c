@@ -163,6 +163,7 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
                       double compile_ms, int64_t max_seq)
 {
     const asp_plan_report *p = asp_plan_get_report(plan);
+    const asp_dtype dtype = o->dtype == ASP_BF16 ? ASP_BF16 : asp_plan_dtype(plan);
     char a[32], b[32], replicas[48] = "";
     if (o->dp > 1) snprintf(replicas, sizeof replicas, "%lld replicas x ", (long long)o->dp);
     asp_print(
@@ -171,7 +172,7 @@ static void plan_text(FILE *f, const asp_plan *plan, const asp_train_options *o,
         "--sp %s, --ac %s%s\n",
         (double)count_params(plan) / 1e6, (long long)seq, (long long)o->batch, replicas,
         (long long)o->ranks, o->ranks == 1 ? "" : "s", (long long)o->threads,
-        o->threads == 1 ? "" : "s", asp_dtypes[asp_plan_dtype(plan)].name, asp_train_sp(o), o->ac,
+        o->threads == 1 ? "" : "s", asp_dtypes[dtype].name, asp_train_sp(o), o->ac,
         o->fuse_optimizer ? ", --fuse-optimizer" : "");
     asp_print(f, "          compiled in %.0f ms: %d steps, %.1f GFLOP a rank\n", compile_ms,
               p->n_steps, p->flops / 1e9);

@@ -78,13 +78,8 @@ static asp_status keep_strategy(asp_arena *a, const char *folder, const json_t *
 
 static asp_status read_dtype(asp_ctx *cx, const char *file, const char *word, asp_dtype *out)
 {
-    static const asp_dtype trained[] = {ASP_F32, ASP_F64};
-    for (size_t i = 0; i < ASP_COUNT_OF(trained); i++) {
-        if (strcmp(word, asp_dtypes[trained[i]].name) != 0) continue;
-        *out = trained[i];
-        return ASP_OK;
-    }
-    return asp_fail(cx, ASP_ERR_INPUT, "%s: \"dtype\" must be f32 or f64", file);
+    if (asp_train_dtype(word, out)) return ASP_OK;
+    return asp_fail(cx, ASP_ERR_INPUT, "%s: \"dtype\" must be f32, f64 or bf16", file);
 }
 
 static asp_status read_value(asp_arena *a, const char *file, const json_t *state,

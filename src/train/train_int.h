@@ -74,6 +74,11 @@ const asp_id_range *asp_compiled_id_ranges(const asp_compiled *c, const asp_plan
 asp_status asp_train_check_input(asp_ctx *cx, const asp_plan_input *in, const asp_id_range *ids,
                                  const void *data);
 
+// ---- train_options.c ---------------------------------------------------------------------------
+
+// A dtype that --dtype takes; false: none of that name.
+bool asp_train_dtype(const char *word, asp_dtype *out);
+
 // ---- settings.c ----------------------------------------------------------------------------
 
 // `, "name": value` for each row of settings.def.  strategy: what --sp auto came to, or NULL.

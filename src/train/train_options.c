@@ -1,7 +1,7 @@
 // Options of a training program: the table's rows and how a value is read.
 // Neighbours: train_options.def (rows), settings.c (checks), cli/options.c (the command line),
 // compiled.c (the C API).  SPDX-License-Identifier: Apache-2.0
-#include "train/train.h"
+#include "train/train_int.h"
 
 #include <errno.h>
 #include <math.h>
@@ -65,12 +65,20 @@ asp_status asp_option_seq_read(asp_ctx *cx, const char *name, const char *value,
     return *(int64_t *)out ? ASP_OK : fail_value(cx, name, value, "a positive number or max");
 }
 
+bool asp_train_dtype(const char *word, asp_dtype *out)
+{
+    static const asp_dtype trained[] = {ASP_F32, ASP_F64, ASP_BF16};
+    for (size_t i = 0; i < ASP_COUNT_OF(trained); i++) {
+        if (strcmp(word, asp_dtypes[trained[i]].name) != 0) continue;
+        *out = trained[i];
+        return true;
+    }
+    return false;
+}
+
 asp_status asp_option_dtype_read(asp_ctx *cx, const char *name, const char *value, void *out)
 {
-    *(asp_dtype *)out = strcmp(value, "f64") == 0 ? ASP_F64 : ASP_F32;
-    return strcmp(value, "f64") == 0 || strcmp(value, "f32") == 0
-               ? ASP_OK
-               : fail_value(cx, name, value, "f32 or f64");
+    return asp_train_dtype(value, out) ? ASP_OK : fail_value(cx, name, value, "f32, f64 or bf16");
 }
 
 asp_status asp_option_comm_read(asp_ctx *cx, const char *name, const char *value, void *out)

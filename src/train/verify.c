@@ -83,8 +83,9 @@ static double norm(const double *a, const double *b, int64_t n)
 }
 
 // The error of a parameter's gradient is measured against its norm, or 1 % of the norm of all where
-// that is larger.
-static void compare(const side *one, const side *many, asp_verify_report *v)
+// that is larger.  In bf16 a sum in another order may round an element the other way, by 4e-3 of
+// it.
+static void compare(const side *one, const side *many, bool half, asp_verify_report *v)
 {
     double all = norm(one->gradients, NULL, asp_plan_slab_count(one->plan));
     v->worst_grad = "";
@@ -102,8 +103,8 @@ static void compare(const side *one, const side *many, asp_verify_report *v)
     v->loss_p = many->loss;
     bool both_nan = isnan(one->loss) && isnan(many->loss);
     v->loss_rel = both_nan ? 0 : fabs(one->loss - many->loss) / fmax(fabs(one->loss), 1e-300);
-    v->loss_bound = f64 ? 1e-12 : 1e-6;
-    v->grad_bound = f64 ? 1e-11 : 1e-5;
+    v->loss_bound = f64 ? 1e-12 : half ? 1e-3 : 1e-6;
+    v->grad_bound = f64 ? 1e-11 : half ? 2e-2 : 1e-5;
     v->params_equal = many->params_equal;
     v->ok = v->loss_rel <= v->loss_bound && v->worst_grad_rel <= v->grad_bound && v->params_equal;
 }
@@ -140,7 +141,7 @@ static asp_status verify(asp_arena *a, const asp_train_options *o, const asp_rep
     ASP_TRY(run_side(cx, many, program->graph, o->seq));
     ASP_TRY(run_side(cx, one, program->graph, o->seq));
     asp_verify_report v = {.ranks = world};
-    compare(one, many, &v);
+    compare(one, many, o->dtype == ASP_BF16, &v);
     asp_report_verify(report, &v);
     if (v.ok) return ASP_OK;
     return asp_fail(cx, ASP_ERR_CHECK,

@@ -130,20 +130,11 @@ static void sp_case_12(void **state)
           &first, 34 / 7.0);
 }
 
-// Counts beyond what narrow numbers hold: sum over mean of a loss in f32 is the count.  (Logits are
-// f32 at least: there is no bf16 or f16 arithmetic whose counts could be narrower; the counts are
-// i64.)
-static void sp_case_15(void **state)
+// Counts beyond what narrow numbers hold: sum over mean of a loss in f32 is the count, of logits in
+// f32 and in bf16 alike.  (The counts are i64; there is no f16 arithmetic.)
+static void count_labels(const char *both, asp_dtype dtype)
 {
-    (void)state;
     static const int64_t counts[] = {257, 45001, 100001, 70000};
-    static const char both[] =
-        "graph t {\n%ids : i64[B, S] = input {name = \"ids\", role = \"tokens\"}\n"
-        "%y : i64[B, S] = input {name = \"labels\", role = \"labels\"}\n"
-        "%w : f64[3, 3] = param {name = \"logits\"}\n%x : f64[B, S, 3] = embedding %ids, %w\n"
-        "%x32 : f32[B, S, 3] = cast %x {to = f32}\n"
-        "%l32 : f32[] = cross_entropy %x32, %y {reduction = \"REDUCTION\"}\n"
-        "%loss : f64[] = cast %l32 {to = f64}\nreturn \"loss\" = %loss\n}\n";
     for (size_t i = 0; i < ASP_COUNT_OF(counts); i++) {
         const int64_t n = counts[i], seq = n + 1234;
         double *labels = calloc((size_t)seq, sizeof *labels);
@@ -165,6 +156,7 @@ static void sp_case_15(void **state)
                                .threads = 1,
                                .sp = "auto",
                                .ac = "none",
+                               .dtype = dtype,
                                .seed = 5,
                                .vocab = 3,
                                .given = given};
@@ -179,6 +171,27 @@ static void sp_case_15(void **state)
         }
         free(labels);
     }
+}
+
+static void sp_case_15(void **state)
+{
+    (void)state;
+    count_labels(
+        "graph t {\n%ids : i64[B, S] = input {name = \"ids\", role = \"tokens\"}\n"
+        "%y : i64[B, S] = input {name = \"labels\", role = \"labels\"}\n"
+        "%w : f64[3, 3] = param {name = \"logits\"}\n%x : f64[B, S, 3] = embedding %ids, %w\n"
+        "%x32 : f32[B, S, 3] = cast %x {to = f32}\n"
+        "%l32 : f32[] = cross_entropy %x32, %y {reduction = \"REDUCTION\"}\n"
+        "%loss : f64[] = cast %l32 {to = f64}\nreturn \"loss\" = %loss\n}\n",
+        ASP_F32);
+    count_labels(
+        "graph t {\n%ids : i64[B, S] = input {name = \"ids\", role = \"tokens\"}\n"
+        "%y : i64[B, S] = input {name = \"labels\", role = \"labels\"}\n"
+        "%w : f32[3, 4] = param {name = \"table\"}\n%h : f32[3, 4] = param {name = \"head\"}\n"
+        "%x : f32[B, S, 4] = embedding %ids, %w\n%l : f32[B, S, 3] = linear %x, %h\n"
+        "%loss : f32[] = cross_entropy %l, %y {reduction = \"REDUCTION\"}\n"
+        "return \"loss\" = %loss\n}\n",
+        ASP_BF16);
 }
 
 int main(void)

@@ -101,6 +101,17 @@ class Resume(Case):
             self.assertNotIn("DIFFERENT", p.stdout)
             self.assertNotIn("loss", p.stdout)
 
+    def test_bf16(self):
+        """Weights in checkpoints are those in f32: nothing is lost between two runs."""
+        half = ["--dtype", "bf16"]
+        self.train("whole", *half)
+        self.half(*half)
+        self.train("out", "--resume", "half")
+        self.assert_equal("whole", "out")
+        p = run(*RUN, "--resume", "half", "--dtype", "f32", "--out", "out", cwd=self.dir)
+        self.assertEqual(p.returncode, 2, p.stderr)
+        self.assertIn("was made with --dtype bf16, not f32", p.stderr)
+
     def test_all_from_the_checkpoint(self):
         """Nothing but --resume and --out: model, data and every setting are those of the first run, from any folder."""
         other = ["--lr", "1e-3", "--clip", "0.5", "--weight-decay", "0.2", "--seed", "5"]

@@ -2,7 +2,7 @@
 # Ranks as threads and as MPI processes give the same bits: two runs of three steps leave equal
 # checkpoints, and receive the bytes that were planned.  With "fused" the thread run updates parameters behind the
 # backward and the MPI run within it, with layers' inputs in files; "dp2" has two replicas.
-# usage: mpi.sh AUTOSP SOURCE_DIR RANKS STRATEGY [fused|dp2]
+# usage: mpi.sh AUTOSP SOURCE_DIR RANKS STRATEGY [fused|dp2|bf16]
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 autosp=$1 source=$2 ranks=$3 sp=$4 how=${5:-}
@@ -16,6 +16,7 @@ more='' world=$ranks
 case $how in
 fused) options="$options --clip 0" more="--fuse-optimizer --offload $dir" ;;
 dp2) options="$options --dp 2" world=$((ranks * 2)) ;;
+bf16) options="$options --dtype bf16" ;;
 esac
 # shellcheck disable=SC2086
 "$autosp" train $options --out "$dir/thread" >"$dir/thread.log"

@@ -163,6 +163,7 @@ static asp_status compile(asp_ctx *cx, void *arg)
                              .threads = c->threads,
                              .sp = c->sp,
                              .ac = c->ac,
+                             .dtype = c->dtype,
                              .optimizer = c->update,
                              .backend = ASP_COMM_thread};
     ASP_TRY(asp_graph_parse(cx, "program", c->text, strlen(c->text), &g));

@@ -18,6 +18,7 @@ typedef struct text_case {
     int64_t ranks, batch, seq;
     int threads;
     const char *sp, *ac;
+    asp_dtype dtype; // bf16: of an f32 program
     uint64_t seed;
     int64_t vocab;           // ids are below; every fifth label or so is ignored
     double nudge;            // parameters are multiplied by numbers within this of 1; 0: none
