@@ -1,5 +1,5 @@
 # The few commands a person types; CMake does the work.  SPDX-License-Identifier: Apache-2.0
-.PHONY: help deps build demo check check-torch asan tsan cov format fuzz bench-peers clean
+.PHONY: help deps build demo check check-all check-torch asan tsan cov format fuzz bench-peers clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -19,6 +19,10 @@ check: ## build everything and run every test
 	@scripts/deps.sh --dev
 	@scripts/build.sh dev
 	@ctest --preset dev
+
+check-all: check ## the same, then the whole grid of the PyTorch front end and its installation (hours)
+	@python3 -B tests/python/suite.py build/dev/libautosp.so build/venv --grid
+	@python3 -B tests/python/wheel.py build/venv
 
 check-torch: ## the PyTorch front end's tests, in build/venv, which the first run makes
 	@scripts/deps.sh --dev
