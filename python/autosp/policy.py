@@ -13,6 +13,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils.checkpoint import CheckpointPolicy
 
 from .capi import Error, Recompute, rates
+from .graph import where
 
 POLICIES = ("none", "default", "sac", "layer", "budget")
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul")
@@ -72,14 +73,14 @@ def _kind(n, types):
         return "pick"
     if _shares(n) is not None:
         return "view"
+    if _is_attention(n):
+        return "attention"  # what drops is ours and draws from a counter
     if types.is_random(n) or torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
         return "random"
     if _is_exchange(n):
         return "collective"
     if _name(n) in PRODUCTS:
         return "gemm"
-    if _is_attention(n):
-        return "attention"
     if _name(n) == "cat":
         return "concat"
     if _name(n) in ("sum", "mean", "amax", "var_mean"):
@@ -100,10 +101,7 @@ def _flops(n, kind):
 
 def _block(n):
     """The number of the layer: of "layers.3.mlp" 3."""
-    stack = n.meta.get("nn_module_stack")
-    if not stack:
-        return -1
-    numbers = re.findall(r"(?<=[.'\[])(\d+)(?=[.'\]]|$)", list(stack.values())[-1][0])
+    numbers = re.findall(r"(?:^|\.)(\d+)(?=\.|$)", where(n)[0] or "")
     return int(numbers[0]) if numbers else -1
 
 
@@ -127,7 +125,7 @@ def describe(graph, info, fused, outputs, forward_outputs):
     rows = []
 
     def flags(n, v):
-        said = {"static": n in info.static_lifetime_input_nodes, "trained": n in trained and n in info.static_lifetime_input_nodes,
+        said = {"static": n in info.static_lifetime_input_nodes or n in trained, "trained": n in trained,
                 "tangent": n.op == "placeholder" and n in info.tangents_closure, "output": n in outputs[:forward_outputs],
                 "gradient": n in outputs[forward_outputs:], "tuple": isinstance(v, (tuple, list)), "size": partitioners.is_sym_node(n),
                 "sequence": n.op != "placeholder"}
