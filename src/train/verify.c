@@ -68,11 +68,14 @@ static asp_status run_side(asp_ctx *cx, side *d, const asp_graph *module, int64_
     double ms;
     o.seq = seq;
     if (strcmp(o.ac, "budget") != 0) o.memory = 0;
-    d->o = &o;
     ASP_TRY(asp_train_plan(cx, module, &o, &d->plan, &at, &ms));
     d->gradients = calloc((size_t)asp_plan_slab_count(d->plan), sizeof *d->gradients);
     if (!d->gradients) return asp_fail(cx, ASP_ERR_NOMEM, "no memory for a copy of the gradients");
-    return asp_ranks_run(cx, ASP_COMM_thread, (int)asp_train_world(&o), side_main, d);
+    const asp_train_options *whole = d->o;
+    d->o = &o; // while its ranks run
+    asp_status s = asp_ranks_run(cx, ASP_COMM_thread, (int)asp_train_world(&o), side_main, d);
+    d->o = whole;
+    return s;
 }
 
 static double norm(const double *a, const double *b, int64_t n)
