@@ -7,7 +7,7 @@
 // Neighbours: run/budget.c (who chooses), support/growth.c (the measurement), memory.c.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/support/growth.h"
-#include "front/front.h"
+#include "bench/support/llama.h"
 #include "run/compile.h"
 
 #include <stdlib.h>
@@ -19,14 +19,15 @@
 
 typedef struct shape {
     const char *name;
-    int64_t seq, hidden, layers, heads, kv_heads, ffn, vocab;
+    int64_t seq;
+    llama_sizes sizes;
 } shape;
 
 static const shape shapes[] = {
-    {"mha", 1024, 192, 4, 8, 8, 512, 256},
-    {"gqa", 1536, 192, 4, 8, 2, 640, 256},
-    {"vocab", 768, 128, 3, 4, 4, 344, 8192},
-    {"deep", 768, 128, 10, 4, 4, 344, 256},
+    {"mha", 1024, {192, 4, 8, 8, 24, 512, 256}},
+    {"gqa", 1536, {192, 4, 8, 2, 24, 640, 256}},
+    {"vocab", 768, {128, 3, 4, 4, 32, 344, 8192}},
+    {"deep", 768, {128, 10, 4, 4, 32, 344, 256}},
 };
 
 typedef struct run {
@@ -39,22 +40,7 @@ typedef struct run {
 static asp_status compile_joint(asp_ctx *cx, void *arg)
 {
     run *x = arg;
-    const shape *s = x->s;
-    const asp_hf_config c = {.vocab = s->vocab,
-                             .hidden = s->hidden,
-                             .layers = s->layers,
-                             .heads = s->heads,
-                             .kv_heads = s->kv_heads,
-                             .head_dim = s->hidden / s->heads,
-                             .intermediate = s->ffn,
-                             .rope_theta = 10000,
-                             .norm_eps = 1e-5,
-                             .initializer_range = 0.02};
-    asp_graph *g;
-    ASP_TRY(asp_front_hf(cx, &c, ASP_F32, &g));
-    asp_status r = asp_compile_joint(cx, g, &x->options, NULL, &x->joint);
-    asp_graph_destroy(g);
-    return r;
+    return llama_joint(cx, &x->s->sizes, &x->options, &x->joint);
 }
 
 static asp_status plan(asp_ctx *cx, void *arg)

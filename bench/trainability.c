@@ -10,7 +10,7 @@
 // search), support/growth.c (the measurement).  SPDX-License-Identifier: Apache-2.0
 #include "bench/baselines/llama.h"
 #include "bench/support/growth.h"
-#include "front/front.h"
+#include "bench/support/llama.h"
 #include "train/train.h"
 
 #include <stdlib.h>
@@ -22,13 +22,13 @@
 
 typedef struct shape {
     const char *name;
-    int64_t hidden, layers, heads, kv_heads, head_dim, ffn, vocab;
+    llama_sizes sizes;
 } shape;
 
 static const shape shapes[] = {
-    {"30m", 512, 8, 8, 8, 64, 1408, 4096},
-    {"110m", 768, 12, 12, 12, 64, 2048, 32000},
-    {"8b1", 4096, 1, 32, 8, 128, 14336, 32000},
+    {"30m", {512, 8, 8, 8, 64, 1408, 4096}},
+    {"110m", {768, 12, 12, 12, 64, 2048, 32000}},
+    {"8b1", {4096, 1, 32, 8, 128, 14336, 32000}},
 };
 
 typedef struct row {
@@ -72,28 +72,13 @@ static int64_t states(const asp_plan *p)
 static asp_status compile_joint(asp_ctx *cx, void *arg)
 {
     run *x = arg;
-    const shape *s = x->s;
-    asp_hf_config c = {.vocab = s->vocab,
-                       .hidden = s->hidden,
-                       .layers = s->layers,
-                       .heads = s->heads,
-                       .kv_heads = s->kv_heads,
-                       .head_dim = s->head_dim,
-                       .intermediate = s->ffn,
-                       .rope_theta = 10000,
-                       .norm_eps = 1e-5,
-                       .initializer_range = 0.02};
-    asp_graph *g;
-    ASP_TRY(asp_front_hf(cx, &c, ASP_F32, &g));
-    asp_status r = asp_compile_joint(cx, g, &x->options, NULL, &x->compiled);
-    asp_graph_destroy(g);
-    return r;
+    return llama_joint(cx, &x->s->sizes, &x->options, &x->compiled);
 }
 
 static asp_status compile_by_hand(asp_ctx *cx, void *arg)
 {
     run *x = arg;
-    const shape *s = x->s;
+    const llama_sizes *s = &x->s->sizes;
     const baseline_shape b = {.layers = (int)s->layers,
                               .heads = (int)s->heads,
                               .kv_heads = (int)s->kv_heads,

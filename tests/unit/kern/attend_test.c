@@ -4,13 +4,8 @@
 #include "kern/mask_tile.h"
 #include "kern/kern.h"
 #include "op/attention.h"
+#include "unit/kern/call.h"
 #include "unit/sparse.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
 
 static asp_ctx cx;
 
@@ -112,30 +107,10 @@ static void problem_copy(problem *to, const problem *from, asp_dtype dtype)
     }
 }
 
-typedef struct job {
-    asp_kernel *fn;
-    const asp_kcall *call;
-} job;
-
-static void work(void *arg, asp_worker *w)
-{
-    const job *j = arg;
-    j->fn(j->call, w);
-}
-
 static void call(const asp_kern_row *row, asp_kcall *k, int n_threads)
 {
-    asp_team *team;
-    assert_int_equal(asp_team_create(&cx, n_threads, -1, &team), ASP_OK);
     k->work_bytes = row->work(k, n_threads);
-    unsigned char *memory = aligned_alloc(64, (size_t)asp_round_up(k->work_bytes + 64, 64));
-    assert_non_null(memory);
-    memset(memory, 0xa5, (size_t)k->work_bytes + 64);
-    k->work = memory;
-    asp_team_run(team, work, &(job){row->fn, k});
-    for (int i = 0; i < 64; i++) assert_int_equal(memory[k->work_bytes + i], 0xa5);
-    free(memory);
-    asp_team_destroy(team);
+    call_run(&cx, row, k, n_threads);
 }
 
 static void run(problem *p, int isa, int n_threads)

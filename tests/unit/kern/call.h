@@ -106,13 +106,21 @@ static inline void call_main(void *arg, asp_worker *w)
     j->fn(j->call, w);
 }
 
+// The call's work_bytes of scratch lie before a canary.
 static inline void call_run(asp_ctx *cx, const asp_kern_row *row, asp_kcall *k, int threads)
 {
     asp_team *team;
     call_job j = {row->fn, k};
+    char *work = aligned_alloc(64, (size_t)asp_round_up(k->work_bytes + GUARD, 64));
+    assert_non_null(work);
+    memset(work, CANARY, (size_t)k->work_bytes + GUARD);
+    k->work = work;
     assert_int_equal(asp_team_create(cx, threads, -1, &team), ASP_OK);
     asp_team_run(team, call_main, &j);
     asp_team_destroy(team);
+    for (int i = 0; i < GUARD; i++) assert_int_equal(work[k->work_bytes + i], CANARY);
+    k->work = NULL;
+    free(work);
 }
 
 // Fills a call of the row's op at random: shapes, attributes, operands.

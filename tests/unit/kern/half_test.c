@@ -1,19 +1,11 @@
 // bf16: rounding at every level, and each kernel that takes it against the reference kernel in
 // double on the same operands: shapes with 1, primes and tails, canaries, any number of threads.
 // SPDX-License-Identifier: Apache-2.0
-#include "base/half.h"
 #include "kern/gemm.h"
 #include "kern/half_ops.h"
 #include "kern/kern_int.h"
+#include "unit/kern/call.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
-#define GUARD 64 // bytes before and after an array
-#define CANARY 0xa5
 #define MOST_OF_BF16 3e-3
 #define MOST_OF_F32 1e-5
 
@@ -94,25 +86,6 @@ static void *aligned(int64_t bytes)
     return p;
 }
 
-static int64_t bytes_of(const asp_tensor *t)
-{
-    return asp_tensor_count(t) * asp_dtypes[t->dtype].bytes;
-}
-
-static double get(const asp_tensor *t, int64_t i)
-{
-    if (t->dtype == ASP_BF16) return (double)asp_from_bf16(((const uint16_t *)t->data)[i]);
-    return t->dtype == ASP_F32 ? (double)((const float *)t->data)[i] : ((const double *)t->data)[i];
-}
-
-static void put(const asp_tensor *t, int64_t i, double x)
-{
-    if (t->dtype == ASP_BF16)
-        ((uint16_t *)t->data)[i] = asp_to_bf16((float)x);
-    else
-        ((float *)t->data)[i] = (float)x;
-}
-
 // A tensor of the call between canaries, and its copy in double (i64: the same memory).
 static asp_tensor *add(pair *p, bool result, asp_dtype dtype, int rank, const int64_t *dim)
 {
@@ -120,14 +93,14 @@ static asp_tensor *add(pair *p, bool result, asp_dtype dtype, int rank, const in
     asp_tensor *e = result ? &p->exact.out[p->exact.n_out++] : &p->exact.in[p->exact.n_in++];
     *t = (asp_tensor){.dtype = dtype, .rank = rank};
     memcpy(t->dim, dim, (size_t)rank * sizeof *dim);
-    char *memory = aligned(bytes_of(t) + 2 * GUARD);
-    memset(memory, CANARY, (size_t)bytes_of(t) + 2 * GUARD);
+    char *memory = aligned(call_bytes(t) + 2 * GUARD);
+    memset(memory, CANARY, (size_t)call_bytes(t) + 2 * GUARD);
     p->owned[p->n_owned++] = memory;
     t->data = memory + GUARD;
     *e = *t;
     if (dtype == ASP_I64) return t;
     e->dtype = ASP_F64;
-    e->data = p->owned[p->n_owned++] = aligned(bytes_of(e));
+    e->data = p->owned[p->n_owned++] = aligned(call_bytes(e));
     return t;
 }
 #define DIMS(...) \
@@ -138,13 +111,13 @@ static void to_exact(pair *p)
     for (int i = 0; i < p->call.n_in; i++) {
         if (p->call.in[i].dtype == ASP_I64) continue;
         for (int64_t j = 0; j < asp_tensor_count(&p->call.in[i]); j++)
-            ((double *)p->exact.in[i].data)[j] = get(&p->call.in[i], j);
+            ((double *)p->exact.in[i].data)[j] = call_get(&p->call.in[i], j);
     }
 }
 
 static void fill(asp_tensor *t, uint32_t *seed)
 {
-    for (int64_t i = 0; i < asp_tensor_count(t); i++) put(t, i, number(seed));
+    for (int64_t i = 0; i < asp_tensor_count(t); i++) call_put(t, i, number(seed));
 }
 
 static void done(pair *p)
@@ -152,32 +125,12 @@ static void done(pair *p)
     for (int i = 0; i < p->n_owned; i++) free(p->owned[i]);
 }
 
-typedef struct job {
-    asp_kernel *fn;
-    const asp_kcall *call;
-} job;
-
-static void work(void *arg, asp_worker *w)
-{
-    const job *j = arg;
-    j->fn(j->call, w);
-}
-
 static void run_on(const asp_kern_row *row, asp_kcall *call, int n_threads)
 {
-    asp_team *team;
     asp_arena arena;
     asp_arena_init(&arena, &cx);
     assert_int_equal(asp_kern_prepare(&cx, &arena, row, NULL, n_threads, call), ASP_OK);
-    assert_int_equal(asp_team_create(&cx, n_threads, -1, &team), ASP_OK);
-    char *memory = aligned(call->work_bytes + GUARD);
-    memset(memory, CANARY, (size_t)call->work_bytes + GUARD);
-    call->work = memory;
-    asp_team_run(team, work, &(job){row->fn, call});
-    for (int i = 0; i < GUARD; i++)
-        assert_int_equal((unsigned char)memory[call->work_bytes + i], CANARY);
-    free(memory);
-    asp_team_destroy(team);
+    call_run(&cx, row, call, n_threads);
     asp_arena_fini(&arena);
 }
 
@@ -187,7 +140,7 @@ static void guards_stand(const pair *p)
         const asp_tensor *t = &p->call.out[i];
         for (int j = 1; j <= GUARD; j++) {
             assert_int_equal(((const unsigned char *)t->data)[-j], CANARY);
-            assert_int_equal(((const unsigned char *)t->data)[bytes_of(t) + j - 1], CANARY);
+            assert_int_equal(((const unsigned char *)t->data)[call_bytes(t) + j - 1], CANARY);
         }
     }
 }
@@ -197,7 +150,7 @@ static double error_of(const pair *p, int i)
 {
     double error = 0, all = 0;
     for (int64_t j = 0; j < asp_tensor_count(&p->call.out[i]); j++) {
-        const double want = get(&p->exact.out[i], j), is = get(&p->call.out[i], j);
+        const double want = call_get(&p->exact.out[i], j), is = call_get(&p->call.out[i], j);
         error += (is - want) * (is - want);
         all += want * want;
     }
@@ -219,13 +172,13 @@ static void check(pair *p, asp_op op)
             for (int i = 0; i < p->call.n_out; i++) {
                 const asp_tensor *t = &p->call.out[i];
                 if (threads == 1) {
-                    first[i] = aligned(bytes_of(t));
-                    memcpy(first[i], t->data, (size_t)bytes_of(t));
+                    first[i] = aligned(call_bytes(t));
+                    memcpy(first[i], t->data, (size_t)call_bytes(t));
                     const double most = t->dtype == ASP_BF16 ? MOST_OF_BF16 : MOST_OF_F32;
                     if (error_of(p, i) > most)
                         fail_msg("%s: result %d differs by %g", row->name, i, error_of(p, i));
                 }
-                assert_memory_equal(first[i], t->data, (size_t)bytes_of(t));
+                assert_memory_equal(first[i], t->data, (size_t)call_bytes(t));
             }
         }
         for (int i = 0; i < p->call.n_out; i++) free(first[i]);
@@ -330,8 +283,8 @@ static void attend(const attention *a)
     add_qkv(&g, a, &seed);
     asp_tensor *out = add(&g, false, ASP_BF16, DIMS(a->batch, a->heads, a->n_q, a->e));
     asp_tensor *lse = add(&g, false, ASP_F32, DIMS(a->batch, a->heads, a->n_q));
-    memcpy(out->data, p.call.out[0].data, (size_t)bytes_of(out));
-    memcpy(lse->data, p.call.out[1].data, (size_t)bytes_of(lse));
+    memcpy(out->data, p.call.out[0].data, (size_t)call_bytes(out));
+    memcpy(lse->data, p.call.out[1].data, (size_t)call_bytes(lse));
     fill(add(&g, false, ASP_BF16, DIMS(a->batch, a->heads, a->n_q, a->e)), &seed);
     for (int i = 0; i < 3; i++) add(&g, true, ASP_BF16, 4, g.call.in[i].dim);
     check(&g, ASP_OP_sdpa_grad);

@@ -3,14 +3,7 @@
 // Apache-2.0
 #include "kern/kern.h"
 #include "op/attention.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
-#define GUARD 64 // bytes before and after an output
+#include "unit/kern/call.h"
 
 static asp_ctx cx;
 
@@ -93,29 +86,10 @@ static void guards_stand(const problem *p)
             assert_true(p->memory[i][j] == 0xa5 && p->memory[i][GUARD + n + j] == 0xa5);
 }
 
-typedef struct job {
-    asp_kernel *fn;
-    const asp_kcall *call;
-} job;
-
-static void work(void *arg, asp_worker *w)
-{
-    const job *j = arg;
-    j->fn(j->call, w);
-}
-
 static void call(const asp_kern_row *row, asp_kcall *k, int n_threads)
 {
-    asp_team *team;
-    assert_int_equal(asp_team_create(&cx, n_threads, -1, &team), ASP_OK);
     k->work_bytes = row->work(k, n_threads);
-    unsigned char *memory = aligned(k->work_bytes + GUARD);
-    memset(memory, 0xa5, (size_t)k->work_bytes + GUARD);
-    k->work = memory;
-    asp_team_run(team, work, &(job){row->fn, k});
-    for (int i = 0; i < GUARD; i++) assert_int_equal(memory[k->work_bytes + i], 0xa5);
-    free(memory);
-    asp_team_destroy(team);
+    call_run(&cx, row, k, n_threads);
 }
 
 static void forward(const asp_kern_row *row, problem *p, int n_threads)
