@@ -26,7 +26,7 @@ check-all: check ## the same, then the whole grid of the PyTorch front end and i
 
 check-torch: ## the PyTorch front end's tests, in build/venv, which the first run makes
 	@scripts/deps.sh --dev
-	@scripts/build.sh dev autosp_shared
+	@scripts/build.sh dev autosp_shared autosp
 	@python3 -B tests/python/suite.py build/dev/libautosp.so
 
 asan: ## all tests under the address and undefined-behaviour sanitizers

@@ -96,19 +96,23 @@ def _(g, q, k, v, out, lse, more, draw, attributes, group):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _keep(ctx, inputs, output):
-    q, k, v, more, draw, *ctx.rest = inputs
-    ctx.n_more, ctx.has_draw = len(more), draw is not None
-    ctx.save_for_backward(q, k, v, *output, *more, *([draw] if ctx.has_draw else []))
+def derive(forward, backward):
+    """forward(q, k, v, more, draw, *rest) has backward(g, q, k, v, out, lse, more, draw, *rest) as its derivative in q, k, v."""
+
+    def keep(ctx, inputs, output):
+        q, k, v, more, draw, *ctx.rest = inputs
+        ctx.n_more, ctx.has_draw = len(more), draw is not None
+        ctx.save_for_backward(q, k, v, *output, *more, *([draw] if ctx.has_draw else []))
+
+    def derivative(ctx, g, _):
+        q, k, v, out, lse, *more = ctx.saved_tensors
+        draw = more.pop() if ctx.has_draw else None
+        return (*backward(g, q, k, v, out, lse, more, draw, *ctx.rest), [None] * ctx.n_more, None, *[None] * len(ctx.rest))
+
+    forward.register_autograd(derivative, setup_context=keep)
 
 
-def _derivative(ctx, g, _):
-    q, k, v, out, lse, *rest = ctx.saved_tensors
-    draw = rest.pop() if ctx.has_draw else None
-    return (*attention_backward(g, q, k, v, out, lse, rest, draw, *ctx.rest), [None] * ctx.n_more, None, None, None)
-
-
-attention.register_autograd(_derivative, setup_context=_keep)
+derive(attention, attention_backward)
 
 
 # ---- random numbers ----

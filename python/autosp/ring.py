@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from .call import call, computed, place
+from .call import call, computed, derive, place
 
 
 class _Ring:
@@ -74,16 +74,4 @@ def _(g, q, k, v, *rest):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _keep(ctx, inputs, output):
-    q, k, v, more, draw, *ctx.rest = inputs
-    ctx.n_more, ctx.has_draw = len(more), draw is not None
-    ctx.save_for_backward(q, k, v, *output, *more, *([draw] if ctx.has_draw else []))
-
-
-def _derivative(ctx, g, _):
-    q, k, v, out, lse, *more = ctx.saved_tensors
-    draw = more.pop() if ctx.has_draw else None
-    return (*ring_backward(g, q, k, v, out, lse, more, draw, *ctx.rest), [None] * ctx.n_more, None, *[None] * len(ctx.rest))
-
-
-ring_forward.register_autograd(_derivative, setup_context=_keep)
+derive(ring_forward, ring_backward)

@@ -14,7 +14,6 @@ CHANCE = 5.5452  # ln 256: of a model that knows nothing
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=os.path.basename)
 def test_example(path):
-    pytest.importorskip("accelerate" if "trainer" in path else "torch")
     environment = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "python"), "PYTHONDONTWRITEBYTECODE": "1"}
     said = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", path, "--tokens", "96",
                            "--steps", "10", "--backend", "aot_eager"], env=environment, capture_output=True, text=True, timeout=600)

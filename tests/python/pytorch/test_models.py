@@ -142,8 +142,7 @@ def test_plan_export_and_verify(ranks, tmp_path):
 def test_an_exported_graph_trains_without_pytorch(ranks, tmp_path, name):
     """`autosp verify` and `autosp train` start from the exported weights; PyTorch goes on from theirs."""
     program = os.path.join(os.path.dirname(os.environ["AUTOSP_LIBRARY"]), "autosp")
-    if not os.path.exists(program):
-        pytest.skip(f"no {program}")
+    assert os.path.exists(program), f"no {program}: build it beside the library (scripts/build.sh dev autosp)"
     said, = ranks.give("cases", "exported", 1, name, 40, str(tmp_path), program)
     assert max(abs(a - b) for a, b in zip(said["torch"], said["autosp"])) <= 1e-5, said
     assert max(abs(x - said["torch"][0]) for x in said["verify"]) <= 1e-5, said
