@@ -4,10 +4,13 @@
 #include "base/base_int.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define ALIGN 16
 #define MIN_BLOCK_BYTES ((size_t)64 << 10)
 #define MAX_BLOCK_BYTES ((size_t)4 << 20)
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 typedef struct asp_block asp_block;
 struct asp_block {
@@ -73,6 +76,14 @@ ASP_NORETURN static void out_of_memory(asp_ctx *cx)
     longjmp(*cx->on_nomem, 1);
 }
 
+// A hint: the first touch of every small page costs more than most passes do with what is in it.
+static void prefer_huge_pages(void *p, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t skip = (page - (uintptr_t)p % page) % page;
+    if (bytes >= HUGE_PAGE_BYTES) madvise((char *)p + skip, bytes - skip, MADV_HUGEPAGE);
+}
+
 // NULL when refused.
 static asp_block *try_block(asp_arena *a, size_t bytes)
 {
@@ -80,6 +91,7 @@ static asp_block *try_block(asp_arena *a, size_t bytes)
     bool fail = cx->fail_allocation > 0 && --cx->fail_allocation == 0;
     asp_block *b = fail ? NULL : calloc(1, bytes);
     if (!b) return NULL;
+    prefer_huge_pages(b, bytes);
     *b = (asp_block){.older = a->blocks, .arena = a->number};
     if (cx->on_nomem) list(cx, b);
     a->blocks = b;

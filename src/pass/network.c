@@ -24,7 +24,6 @@ typedef struct network {
     uint32_t *of_node;      // by node: its node in the network
     uint32_t *first_reader; // by value, one more than those: where its readers begin in
     asp_node *readers;
-    bool *returned; // by value: seen among the graph's outputs
 } network;
 
 static readers readers_of(const network *w, asp_val v)
@@ -33,9 +32,15 @@ static readers readers_of(const network *w, asp_val v)
     return (readers){w->readers + first, w->first_reader[v.i + 1] - first};
 }
 
-// Calls back for every value and node that reads it; a node comes once for a value.
-typedef void reader_fn(network *w, asp_val v, asp_node n);
-static void for_each_reader(network *w, reader_fn *fn)
+typedef struct use {
+    asp_val value;
+    asp_node reader;
+} use;
+
+typedef ASP_VEC(use) uses;
+
+// Every value and node that reads it; a node comes once for a value.
+static void list_uses(network *w, uses *out)
 {
     const asp_placement *p = w->p;
     ASP_FOR_NODES (p->g, n) {
@@ -44,37 +49,30 @@ static void for_each_reader(network *w, reader_fn *fn)
         for (uint32_t i = 0; i < info->n_in; i++) {
             bool again = p->axes.replicable[info->in[i].i];
             for (uint32_t j = 0; j < i && !again; j++) again = info->in[j].i == info->in[i].i;
-            if (!again) fn(w, info->in[i], n);
+            if (!again) ASP_PUSH(p->arena, out, (use){info->in[i], n});
         }
     }
-    memset(w->returned, 0, p->g->vals.n * sizeof *w->returned);
+    bool *returned = ASP_NEW_ARRAY(p->arena, bool, p->g->vals.n);
     for (uint32_t i = 0; i < p->g->outputs.n; i++) {
         asp_val v = p->g->outputs.at[i].val;
-        if (!p->axes.replicable[v.i] && !w->returned[v.i]) fn(w, v, (asp_node){0});
-        w->returned[v.i] = true;
+        if (!p->axes.replicable[v.i] && !returned[v.i]) ASP_PUSH(p->arena, out, (use){.value = v});
+        returned[v.i] = true;
     }
 }
 
-static void count_reader(network *w, asp_val v, asp_node n)
-{
-    (void)n;
-    w->first_reader[v.i + 2]++;
-}
-
-static void put_reader(network *w, asp_val v, asp_node n)
-{
-    w->readers[w->first_reader[v.i + 1]++] = n;
-}
-
+// Nodes lie apart in memory, so they are visited once: the uses are listed, then sorted by value.
 static void collect_readers(network *w)
 {
     const uint32_t n = w->p->g->vals.n;
+    uses all = {0};
+    ASP_RESERVE(w->p->arena, &all, 2 * w->p->g->n_nodes); // some: it grows where this is too little
+    list_uses(w, &all);
     w->first_reader = ASP_NEW_ARRAY(w->p->arena, uint32_t, n + 2);
-    w->returned = ASP_NEW_ARRAY(w->p->arena, bool, n);
-    for_each_reader(w, count_reader);
+    w->readers = ASP_NEW_ARRAY(w->p->arena, asp_node, all.n);
+    for (uint32_t i = 0; i < all.n; i++) w->first_reader[all.at[i].value.i + 2]++;
     for (uint32_t v = 0; v < n; v++) w->first_reader[v + 2] += w->first_reader[v + 1];
-    w->readers = ASP_NEW_ARRAY(w->p->arena, asp_node, w->first_reader[n + 1]);
-    for_each_reader(w, put_reader);
+    for (uint32_t i = 0; i < all.n; i++)
+        w->readers[w->first_reader[all.at[i].value.i + 1]++] = all.at[i].reader;
 }
 
 static uint32_t chain_of(const network *w, asp_node r)
@@ -125,13 +123,12 @@ static void add_backward(network *w, asp_val v, const readers *r, uint32_t produ
     }
 }
 
-static void add_value(network *w, asp_val v, asp_node n)
+static void add_value(network *w, asp_val v, asp_node n, const readers *r)
 {
-    const readers r = readers_of(w, v);
     uint32_t producer = w->of_node[n.i], chain = w->p->op[n.i].chain;
-    for (uint32_t i = 0; i < r.n; i++)
-        if (chain_of(w, r.at[i]) != ASP_NO_CHAIN) add_forward(w, v, &r, producer, chain, i);
-    if (r.n && chain != ASP_NO_CHAIN) add_backward(w, v, &r, producer, chain);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (chain_of(w, r->at[i]) != ASP_NO_CHAIN) add_forward(w, v, r, producer, chain, i);
+    if (r->n && chain != ASP_NO_CHAIN) add_backward(w, v, r, producer, chain);
 }
 
 static void build(network *w)
@@ -150,10 +147,11 @@ static void build(network *w)
         else if (p->op[n.i].other_price)
             asp_flow_add_edge(w->f, w->source, w->of_node[n.i], p->op[n.i].other_price);
     }
-    ASP_FOR_NODES (p->g, n) {
-        if (!p->axes.node[n.i]) continue;
-        for (uint32_t i = 0; i < asp_node_at(p->g, n)->n_out; i++)
-            add_value(w, asp_node_result(p->g, n, i), n);
+    for (uint32_t v = 0; v < p->g->vals.n; v++) {
+        const readers r = readers_of(w, (asp_val){v});
+        if (!r.n) continue;
+        const asp_node n = asp_val_at(p->g, (asp_val){v})->node;
+        if (p->axes.node[n.i]) add_value(w, (asp_val){v}, n, &r);
     }
 }
 
