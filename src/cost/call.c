@@ -12,17 +12,26 @@ static double gemm_flops(asp_op op, const asp_kcall *k)
     return asp_flops_gemm(asp_tensor_count(&k->out[0]), 1, inner);
 }
 
+// q x keys pairs of each head.
+static double attention_flops(asp_cost_class cost, const asp_kcall *k, int64_t q, int64_t keys,
+                              bool causal)
+{
+    const asp_tensor *x = &k->in[0];
+    int64_t heads = x->dim[0] * x->dim[1], d = x->dim[3], e = k->in[2].dim[3];
+    return cost == ASP_COST_SDPA ? asp_flops_sdpa(heads, q, keys, d, e, causal)
+                                 : asp_flops_sdpa_grad(heads, q, keys, d, e, causal);
+}
+
 double asp_flops_attention(asp_cost_class cost, const asp_kcall *k)
 {
     const asp_sdpa_attr *a = k->attr;
-    const asp_tensor *x = &k->in[0];
-    int64_t heads = x->dim[0] * x->dim[1], q = x->dim[2], keys = k->in[1].dim[2], d = x->dim[3];
-    int64_t e = k->in[2].dim[3];
-    bool causal = a->causal;
-    if (a->rings > 1 || *a->mask) // pairs of one column, so to speak
-        q = asp_sdpa_pairs(k), keys = 1, causal = false;
-    return cost == ASP_COST_SDPA ? asp_flops_sdpa(heads, q, keys, d, e, causal)
-                                 : asp_flops_sdpa_grad(heads, q, keys, d, e, causal);
+    if (a->rings > 1 || *a->mask) return attention_flops(cost, k, asp_sdpa_pairs(k), 1, false);
+    return attention_flops(cost, k, k->in[0].dim[2], k->in[1].dim[2], a->causal);
+}
+
+double asp_flops_attention_blocks(asp_cost_class cost, const asp_kcall *k)
+{
+    return attention_flops(cost, k, asp_sdpa_block_pairs(k), 1, false);
 }
 
 double asp_flops_call(asp_op op, const asp_kcall *k)

@@ -93,6 +93,8 @@ double asp_flops_sdpa_grad(int64_t heads, int64_t q, int64_t k, int64_t d, int64
 double asp_flops_call(asp_op op, const asp_kcall *k);
 // Of attention, by the rank of the call; cost: SDPA or SDPA_GRAD.
 double asp_flops_attention(asp_cost_class cost, const asp_kcall *k);
+// ... that the kernels take the time of: asp_sdpa_block_pairs.
+double asp_flops_attention_blocks(asp_cost_class cost, const asp_kcall *k);
 
 // ---- times, in seconds ---------------------------------------------------------------------
 

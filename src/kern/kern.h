@@ -106,6 +106,10 @@ static inline int64_t asp_size_at(const asp_kcall *k, int i) { return k->sizes ?
 
 // Pairs of a query and a key it sees, per head, of a call of sdpa or sdpa_grad by rank call->rank.
 int64_t asp_sdpa_pairs(const asp_kcall *call);
+// ... and the time of how many pairs of full blocks the kernels take: a block that the diagonal or
+// a side of the sequence cuts is computed whole; where a mask cuts one, deciding which pairs are
+// seen costs as much again as half of it (bench_sdpa with a window).
+int64_t asp_sdpa_block_pairs(const asp_kcall *call);
 // Can there be any?  Looks at positions alone, whole runs of rows at a time, and at no data.
 bool asp_sdpa_meets(const asp_kcall *call);
 // A call of one block of a ring for asp_sdpa_pairs and asp_sdpa_meets, by its attributes and the

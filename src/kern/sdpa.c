@@ -67,19 +67,44 @@ static asp_mask_state relate_runs(const asp_attend *a, asp_segment q, asp_segmen
     return asp_mask_whole(&a->mask, state);
 }
 
+// How pairs under a mask are counted.
+typedef struct counting {
+    asp_attend a;
+    int64_t least; // rows of a block that is not looked into
+    int64_t edge;  // pairs a row that such a block costs beside the half that is seen
+} counting;
+
 // Halves of the longer side, until a block is seen whole or not at all, or has few rows: that one
 // counts half.
-static int64_t seen_pairs(const asp_attend *a, asp_segment q, asp_segment k, int64_t least)
+static int64_t seen_pairs(const counting *c, asp_segment q, asp_segment k)
 {
-    const asp_mask_state whole = relate_runs(a, q, k);
+    const asp_mask_state whole = relate_runs(&c->a, q, k);
     if (whole == ASP_MASK_NEVER) return 0;
     if (whole == ASP_MASK_ALWAYS) return q.n * k.n;
-    if (q.n <= least && k.n <= least) return asp_ceil_div(q.n * k.n, 2);
+    if (q.n <= c->least && k.n <= c->least)
+        return asp_ceil_div(q.n * k.n, 2) + asp_max(q.n, k.n) * c->edge;
     asp_segment *cut = q.n >= k.n ? &q : &k, rest = *cut;
     cut->n /= 2;
     rest.at += cut->n, rest.n -= cut->n;
-    const int64_t first = seen_pairs(a, q, k, least);
-    return first + (cut == &q ? seen_pairs(a, rest, k, least) : seen_pairs(a, q, rest, least));
+    const int64_t first = seen_pairs(c, q, k);
+    return first + (cut == &q ? seen_pairs(c, rest, k) : seen_pairs(c, q, rest));
+}
+
+static int64_t masked_pairs(const asp_kcall *call, const asp_rows *q, const asp_rows *k,
+                            int64_t least, int64_t edge)
+{
+    const int64_t longest = asp_max(asp_rows_count(q), asp_rows_count(k));
+    counting c = {.least = asp_max(least, longest / 32), .edge = edge}; // few blocks at any length
+    int64_t pairs = 0;
+    asp_attend_of(call, call->n_out == 2 ? 3 : 6, &c.a);
+    for (int i = 0; i < q->n; i++)
+        for (int j = 0; j < k->n; j++) pairs += seen_pairs(&c, q->seg[i], k->seg[j]);
+    return pairs;
+}
+
+static int64_t plain_pairs(const asp_sdpa_attr *a, const asp_rows *q, const asp_rows *k)
+{
+    return a->causal ? asp_rows_causal_pairs(q, k) : asp_rows_count(q) * asp_rows_count(k);
 }
 
 int64_t asp_sdpa_pairs(const asp_kcall *call)
@@ -87,18 +112,17 @@ int64_t asp_sdpa_pairs(const asp_kcall *call)
     const asp_sdpa_attr *attr = call->attr;
     asp_rows q, k;
     asp_sdpa_rows(call, &q, &k);
-    if (*attr->mask) {
-        asp_attend a;
-        int64_t pairs = 0;
-        asp_attend_of(call, call->n_out == 2 ? 3 : 6, &a);
-        const int64_t longest = asp_max(asp_rows_count(&q), asp_rows_count(&k));
-        const int64_t least = asp_max(1, longest / 32); // few blocks at any length
-        for (int i = 0; i < q.n; i++)
-            for (int j = 0; j < k.n; j++) pairs += seen_pairs(&a, q.seg[i], k.seg[j], least);
-        return pairs;
-    }
-    if (!attr->causal) return asp_rows_count(&q) * asp_rows_count(&k);
-    return asp_rows_causal_pairs(&q, &k);
+    return *attr->mask ? masked_pairs(call, &q, &k, 1, 0) : plain_pairs(attr, &q, &k);
+}
+
+int64_t asp_sdpa_block_pairs(const asp_kcall *call)
+{
+    const asp_sdpa_attr *attr = call->attr;
+    asp_rows q, k;
+    asp_sdpa_rows(call, &q, &k);
+    if (*attr->mask) return masked_pairs(call, &q, &k, ASP_SDPA_LEAST_KEYS, ASP_SDPA_LEAST_KEYS);
+    const int64_t pairs = plain_pairs(attr, &q, &k);
+    return pairs ? pairs + asp_rows_count(&q) * (ASP_SDPA_LEAST_KEYS / 2) : 0;
 }
 
 bool asp_sdpa_meets(const asp_kcall *call)

@@ -8,8 +8,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/run_int.h"
 
-#define ASP_SDPA_EDGE 64 // keys of a block: what a diagonal wastes of the block it cuts
-
 // Attention on a ring takes another time on each rank; layers are alike.
 typedef struct known {
     const asp_step *step;
@@ -38,17 +36,12 @@ typedef struct clocks {
 
 // ---- kernels -----------------------------------------------------------------------------------
 
-// Blocks on the diagonal are computed whole, and so are the last ones of a side.
-static double attention_flops(const asp_step *s, int64_t rank)
+static double attention_seconds(const clocks *c, const asp_step *s, int64_t rank)
 {
     asp_kcall k = *s->call;
     k.rank = (int)rank;
-    const double flops = asp_flops_attention(s->cost, &k);
-    const asp_tensor *q = &k.in[0];
-    const double rows = (double)(q->dim[0] * q->dim[1]) * (double)q->dim[2];
-    if (flops == 0) return 0;
-    const double width = s->cost == ASP_COST_SDPA ? 2 : 5;
-    return flops + 2 * rows * (ASP_SDPA_EDGE / 2) * width * (double)q->dim[3];
+    const double flops = asp_flops_attention_blocks(s->cost, &k);
+    return flops > 0 ? asp_time_attention(c->d, flops, s->touched_bytes) : 0;
 }
 
 static double kernel_seconds(const clocks *c, const asp_step *s, int64_t rank)
@@ -61,10 +54,7 @@ static double kernel_seconds(const clocks *c, const asp_step *s, int64_t rank)
         return start + (compute > stream ? compute : stream);
     }
     case ASP_COST_SDPA:
-    case ASP_COST_SDPA_GRAD: {
-        const double flops = attention_flops(s, rank);
-        return start + (flops > 0 ? asp_time_attention(c->d, flops, s->touched_bytes) : 0);
-    }
+    case ASP_COST_SDPA_GRAD: return start + attention_seconds(c, s, rank);
     case ASP_COST_FREE:
     case ASP_COST_STREAM:
     case ASP_COST_LINK: break;

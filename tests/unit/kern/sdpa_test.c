@@ -324,6 +324,31 @@ static void nan_is_not_hidden(void **state)
     }
 }
 
+// 512 queries and keys in blocks of 64.
+static void blocks_are_counted(void **state)
+{
+    (void)state;
+    const struct {
+        bool causal;
+        const char *mask;
+        int64_t want;
+    } cases[] = {
+        {true, "", 512 * 513 / 2 + 512 * 32},
+        {false, "", 512 * 512 + 512 * 32},
+        // 8 blocks on the diagonal and 7 below it, each seen in part: half, and as much again twice
+        {true, "q - k <= 31", 15 * (64 * 64 / 2 + 64 * 64)},
+        {false, "q - k <= -512", 0},
+    };
+    for (size_t i = 0; i < ASP_COUNT_OF(cases); i++) {
+        asp_sdpa_attr a = asp_sdpa_attr_of(1, cases[i].causal);
+        const asp_tensor t = {.rank = 4, .dim = {1, 1, 512, 8}};
+        a.mask = cases[i].mask;
+        const asp_kcall k = {
+            .attr = &a, .ranks = 1, .n_in = 3, .n_out = 2, .in = {t, t, t}, .out = {t}};
+        assert_int_equal(asp_sdpa_block_pairs(&k), cases[i].want);
+    }
+}
+
 int main(void)
 {
     asp_ctx_init(&cx);
@@ -335,6 +360,7 @@ int main(void)
         cmocka_unit_test(long_sequences),
         cmocka_unit_test(large_scores),
         cmocka_unit_test(nan_is_not_hidden),
+        cmocka_unit_test(blocks_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
