@@ -80,7 +80,7 @@ int64_t asp_chain_room(const asp_graph *g, const asp_axes *x, const asp_chain *c
 
 // For --sp hybrid: attention whose heads stand behind the batch gets them as a dim (unfold.c).
 asp_status asp_unfold_heads(asp_pass *px, asp_graph *g);
-// Legality, prices and chains of every op (placement.c).
+// Legality, prices and chains of every op (placement.c, chains.c).
 asp_status asp_placement_prepare(asp_pass *px, asp_graph *g, asp_placement *out_placement);
 // Builds the network and sets `other` of every op (network.c).  Ties: as few exchanges as possible,
 // then as many ops as possible at "sequence".
