@@ -462,8 +462,7 @@ asp_status asp_graph_parse(asp_ctx *cx, const char *file, const char *text, size
     return ASP_OK;
 }
 
-// ---- pieces
-// --------------------------------------------------------------------------------------
+// ---- pieces -------------------------------------------------------------------------------------
 
 static parser piece(asp_graph *g, const char *what, const char *text, size_t n)
 {

@@ -16,8 +16,7 @@ struct asp_edits {
     const char *json, *text, *canonical;
 };
 
-// ---- one text for equal programs
-// -----------------------------------------------------------------
+// ---- one text for equal programs ----------------------------------------------------------------
 
 // Moves v's node behind what it reads, in the order of a walk from the outputs.
 static void settle(asp_graph *g, asp_node n, bool *done, asp_arena *a)
@@ -66,8 +65,7 @@ static asp_status canonical(asp_ctx *cx, const asp_graph *g, asp_text *out)
     return s;
 }
 
-// ---- making
-// --------------------------------------------------------------------------------------
+// ---- making -------------------------------------------------------------------------------------
 
 // An op that is not known runs as the framework says, on values that every rank has whole.
 static asp_status check_unknown(asp_ctx *cx, asp_graph *g, const asp_aten_source *source)
@@ -183,8 +181,7 @@ void asp_edits_destroy(asp_edits *e)
 const char *asp_edits_json(const asp_edits *e) { return e ? e->json : NULL; }
 const char *asp_edits_text(const asp_edits *e) { return e ? e->text : NULL; }
 
-// ---- proving
-// -------------------------------------------------------------------------------------
+// ---- proving ------------------------------------------------------------------------------------
 
 asp_status asp_edits_fit(const asp_edits *e, const char *json, size_t bytes)
 {

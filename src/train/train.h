@@ -72,8 +72,7 @@ int64_t asp_train_tile(const asp_train_options *o);
 // Numbers and words in range?  Names the option.
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o);
 
-// ---- what is said
-// --------------------------------------------------------------------------------
+// ---- what is said -------------------------------------------------------------------------------
 
 // Text for people to `text` and one JSON record a line to `json`; either may be NULL.
 typedef struct asp_report {
@@ -114,8 +113,7 @@ void asp_report_summary(const asp_report *r, const asp_plan *p, double first_los
                         int64_t process_bytes, int64_t exchanged_bytes, int64_t offloaded_bytes);
 void asp_report_end(const asp_report *r, bool ok);
 
-// ---- planning
-// ------------------------------------------------------------------------------------
+// ---- planning -----------------------------------------------------------------------------------
 
 // Plans the program at o->seq, or at the longest sequence that fits o->memory when that is 0.  Over
 // the budget: refused with the longest S that would fit.  out_seq, out_compile_ms may not be NULL.
@@ -146,8 +144,7 @@ asp_status asp_train_levers(asp_ctx *cx, const asp_graph *module, const asp_trai
                             const asp_plan *plan, int64_t seq, asp_levers *out_levers);
 void asp_report_levers(const asp_report *r, const asp_levers *l);
 
-// ---- parts of a step
-// -----------------------------------------------------------------------------
+// ---- parts of a step ----------------------------------------------------------------------------
 
 // Fresh parameters from the seed, the same on every rank: normal(0, std), ones or zeros.
 void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64_t seed);
@@ -192,8 +189,7 @@ typedef struct asp_adamw {
 // Linear warmup, then cosine to a tenth.
 double asp_train_lr(const asp_train_options *o, int64_t step);
 
-// ---- checkpoints
-// ---------------------------------------------------------------------------------
+// ---- checkpoints --------------------------------------------------------------------------------
 
 // folder/step-000040 with config.json (or model.ir), model.safetensors, optimizer.safetensors and
 // state.json; appears whole or not at all.
@@ -222,8 +218,7 @@ asp_status asp_checkpoint_load(asp_ctx *cx, const asp_checkpoint *c, asp_rank *r
 // Can a checkpoint be written there?  Makes the folder.
 asp_status asp_checkpoint_folder(asp_ctx *cx, const char *folder);
 
-// ---- whole commands
-// ------------------------------------------------------------------------------
+// ---- whole commands -----------------------------------------------------------------------------
 
 asp_status asp_train(asp_ctx *cx, const asp_train_options *o, const asp_report *report);
 // One step on 1 rank and on P: loss, every gradient, every parameter after the optimizer.
