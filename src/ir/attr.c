@@ -95,23 +95,6 @@ void *asp_attr_copy(asp_graph *g, asp_op op, const void *attr)
     return copy;
 }
 
-// The same attributes with the sizes of another graph.
-void *asp_attr_move(asp_graph *to, const asp_graph *from, asp_op op, const void *attr)
-{
-    char *copy = asp_attr_copy(to, op, attr);
-    for (const asp_field *f = asp_ops[op].fields(); f->name; f++) {
-        void *x = copy + f->offset;
-        if (f->kind == ASP_KIND_size) {
-            asp_size *s = x;
-            *s = asp_size_copy(to, from, *s);
-        } else if (f->kind == ASP_KIND_sizes) {
-            asp_sizes *s = x;
-            for (uint32_t i = 0; i < s->n; i++) s->at[i] = asp_size_copy(to, from, s->at[i]);
-        }
-    }
-    return copy;
-}
-
 asp_status asp_node_sizes(asp_arena *a, const asp_graph *g, asp_node n, const asp_env *env,
                           const int64_t **out_sizes)
 {

@@ -186,10 +186,11 @@ uint32_t *asp_graph_count_uses(const asp_graph *g, asp_arena *a)
     return uses;
 }
 
-// Copies the nodes of the list in order; handles are renumbered densely.
+// Copies the nodes of the list in order; their handles are renumbered densely, those of sizes stay.
 asp_graph *asp_graph_clone(const asp_graph *g)
 {
     asp_graph *c = asp_graph_create(g->cx, g->name);
+    c->sizes = asp_size_table_copy(&c->arena, g->sizes);
     c->ranks = g->ranks;
     c->tile_rows = g->tile_rows;
     c->examples = g->examples;
@@ -201,14 +202,10 @@ asp_graph *asp_graph_clone(const asp_graph *g)
         asp_val in[ASP_MAX_OPERANDS];
         asp_type types[ASP_MAX_OPERANDS];
         for (uint32_t i = 0; i < info->n_in; i++) in[i] = to[info->in[i].i];
-        for (uint32_t i = 0; i < info->n_out; i++) {
+        for (uint32_t i = 0; i < info->n_out; i++)
             types[i] = *asp_val_type(g, asp_node_result(g, n, i));
-            for (uint32_t d = 0; d < types[i].rank; d++)
-                types[i].dim[d] = asp_size_copy(c, g, types[i].dim[d]);
-        }
-        const void *attr = asp_attr_move(c, g, info->op, info->attr);
-        asp_node m = asp_graph_insert(c, (asp_node){0}, info->op, attr, info->n_in, in, info->n_out,
-                                      types, info->loc);
+        asp_node m = asp_graph_insert(c, (asp_node){0}, info->op, info->attr, info->n_in, in,
+                                      info->n_out, types, info->loc);
         asp_node_at(c, m)->group = info->group;
         asp_node_at(c, m)->tile = info->tile;
         for (uint32_t i = 0; i < info->n_out; i++) {

@@ -55,8 +55,6 @@ void asp_size_put(asp_text *t, const asp_graph *g, asp_size s);
 const char *asp_size_str(asp_graph *g, asp_size s); // on the graph's arena
 // Numbers up to 2^53 and no overflow: what is printed is read again.
 bool asp_size_fits_text(const asp_graph *g, asp_size s);
-asp_size asp_size_copy(asp_graph *to, const asp_graph *from,
-                       asp_size s); // the same expression in another graph
 
 // ---- types -------------------------------------------------------------------------------------
 

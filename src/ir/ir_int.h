@@ -6,10 +6,11 @@
 // attr.c
 bool asp_field_equal(const asp_field *f, const void *a, const void *b);
 void *asp_attr_copy(asp_graph *g, asp_op op, const void *attr); // NULL: defaults
-void *asp_attr_move(asp_graph *to, const asp_graph *from, asp_op op, const void *attr);
 
 // size.c
 struct asp_size_table *asp_size_table_create(asp_arena *a);
+// The same sizes under the same handles.
+struct asp_size_table *asp_size_table_copy(asp_arena *a, const struct asp_size_table *from);
 // size_parse.c
 // Reads an expression from *s, up to end; moves *s behind it.  what is set to a static text on
 // failure.

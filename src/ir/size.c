@@ -13,6 +13,7 @@
 
 #define MAX_FACTORS 6
 #define MAX_TERMS 8
+#define RECENT 64u // products that are remembered: few sizes are multiplied, again and again
 
 typedef struct term {
     int64_t num, den; // den > 0, coprime
@@ -39,6 +40,10 @@ struct asp_size_table {
     ASP_VEC(sum *) sums;
     asp_map factor_keys;
     ASP_VEC(factor) factors;
+    asp_size one; // the number 1, once it was asked for
+    struct {
+        asp_size a, b, product;
+    } recent[RECENT];
 };
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -205,6 +210,26 @@ struct asp_size_table *asp_size_table_create(asp_arena *a)
     return z;
 }
 
+// The used part of each sum is its key, and keys are numbered as sums are.
+struct asp_size_table *asp_size_table_copy(asp_arena *a, const struct asp_size_table *from)
+{
+    struct asp_size_table *z = asp_size_table_create(a);
+    for (uint32_t i = 1; i < from->sums.n; i++) {
+        const sum *s = from->sums.at[i];
+        asp_map_add(&z->keys, s->at, s->n * sizeof s->at[0], NULL);
+        ASP_PUSH(a, &z->sums, asp_copy_bytes(a, s, sizeof *s));
+    }
+    for (uint32_t i = 1; i < from->factors.n; i++) {
+        factor f = from->factors.at[i];
+        size_t bytes;
+        const char *key = asp_map_key(&from->factor_keys, i, &bytes);
+        asp_map_add(&z->factor_keys, key, bytes, NULL);
+        if (f.symbol) f.symbol = asp_map_key(&z->factor_keys, i, NULL);
+        ASP_PUSH(a, &z->factors, f);
+    }
+    return z;
+}
+
 void asp_env_fill(asp_env *env, const asp_env *more)
 {
     for (int i = 0; i < more->n; i++) {
@@ -216,9 +241,12 @@ void asp_env_fill(asp_env *env, const asp_env *more)
 
 asp_size asp_size_num(asp_graph *g, int64_t n)
 {
+    if (n == 1 && g->sizes->one.i) return g->sizes->one;
     sum s = {0};
     add_term(&s, (term){.num = n, .den = 1});
-    return intern(g, &s);
+    const asp_size number = intern(g, &s);
+    if (n == 1) g->sizes->one = number;
+    return number;
 }
 
 static asp_size size_of_factor(asp_graph *g, const char *key, factor f)
@@ -252,7 +280,7 @@ asp_size asp_size_sub(asp_graph *g, asp_size a, asp_size b)
     return asp_size_add(g, a, asp_size_mul(g, b, asp_size_num(g, -1)));
 }
 
-asp_size asp_size_mul(asp_graph *g, asp_size a, asp_size b)
+static asp_size multiply(asp_graph *g, asp_size a, asp_size b)
 {
     const sum *x = sum_of(g, a), *y = sum_of(g, b);
     sum s = {0};
@@ -260,6 +288,19 @@ asp_size asp_size_mul(asp_graph *g, asp_size a, asp_size b)
         for (uint32_t j = 0; j < y->n; j++)
             add_term(&s, multiply_terms(g->sizes, &x->at[i], &y->at[j]));
     return intern(g, &s);
+}
+
+asp_size asp_size_mul(asp_graph *g, asp_size a, asp_size b)
+{
+    struct asp_size_table *z = g->sizes;
+    const uint32_t slot = (a.i * 31 + b.i) % RECENT;
+    if (a.i == 0 || b.i == 0) return (asp_size){0}; // the number 0
+    if (z->recent[slot].a.i != a.i || z->recent[slot].b.i != b.i) {
+        z->recent[slot].product = multiply(g, a, b);
+        z->recent[slot].a = a;
+        z->recent[slot].b = b;
+    }
+    return z->recent[slot].product;
 }
 
 asp_status asp_size_div(asp_graph *g, asp_size a, asp_size b, asp_size *out_size)
@@ -496,31 +537,6 @@ const char *asp_size_str(asp_graph *g, asp_size s)
     asp_text_init(&t, &g->arena);
     asp_size_put(&t, g, s);
     return t.at;
-}
-
-asp_size asp_size_copy(asp_graph *to, const asp_graph *from, asp_size s)
-{
-    const sum *x = sum_of(from, s);
-    asp_size total = asp_size_num(to, 0);
-    for (uint32_t i = 0; i < x->n; i++) {
-        const term *t = &x->at[i];
-        sum scaled = {.n = 1, .at = {{.num = t->num, .den = t->den}}};
-        asp_size product = intern(to, &scaled);
-        for (uint32_t j = 0; j < t->n; j++) {
-            const factor *f = &from->sizes->factors.at[t->f[j].factor];
-            asp_size moved = f->symbol ? asp_size_sym(to, f->symbol)
-                                       : asp_size_ceil_div(to, asp_size_copy(to, from, f->a),
-                                                           asp_size_copy(to, from, f->b));
-            for (int32_t p = abs(t->f[j].power); p > 0; p--) {
-                if (t->f[j].power > 0)
-                    product = asp_size_mul(to, product, moved);
-                else
-                    ASP_CHECK(asp_size_div(to, product, moved, &product) == ASP_OK);
-            }
-        }
-        total = asp_size_add(to, total, product);
-    }
-    return total;
 }
 
 bool asp_size_fits_text(const asp_graph *g, asp_size s)
