@@ -93,12 +93,14 @@ static asp_status describe_value(describer *d, asp_val v, uint32_t flags)
 
 static bool is_input(asp_op op) { return op == ASP_OP_input || op == ASP_OP_param; }
 
+#define MOST_SCRATCH ((size_t)1 << 20)
 #define MOST_SECONDS 0x1p20 // an op that takes longer is as good as impossible to repeat
 
 static asp_status time_of(describer *d, asp_node n, int64_t *out_ps)
 {
     double seconds;
-    asp_arena_reset(&d->scratch);
+    if (d->scratch.total_bytes > MOST_SCRATCH)
+        asp_arena_reset(&d->scratch); // new blocks are not free
     ASP_TRY(asp_price_seconds(d->px, &d->scratch, d->x->g, &d->device, n, &seconds));
     *out_ps = (int64_t)((seconds < MOST_SECONDS ? seconds : MOST_SECONDS) * 1e12);
     return ASP_OK;
