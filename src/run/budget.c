@@ -12,12 +12,12 @@
 #include "run/compile_int.h"
 
 #define MOST_CHOICES 48u // of a frontier, evenly spread over its peaks
-#define BEYOND 1.25      // of the memory: what is said to take more is not planned
+#define BEYOND 1.25      // of what choices share: what is said to take more is not planned
 #define SMALLEST 2u      // so many of those that are said to be the smallest are planned
 
 struct asp_smallest {
     asp_arena own, arena; // it lies on the first, the sets on the other
-    uint32_t n;
+    uint32_t n, best;     // best: the smaller one of late
     asp_remat_candidate at[SMALLEST];
     uint32_t n_vals, n_nodes; // of the graph whose values the sets name
 };
@@ -42,14 +42,14 @@ static asp_status find_frontier(trial *t, asp_arena *a, asp_remat_frontier *out)
     return s;
 }
 
-// Leaves out what differs little in its peak; the first and the last stay.
+// Leaves out what differs little in its peak; the first and the smallest stay.
 static uint32_t thin(const asp_remat_frontier *f, const asp_remat_candidate **out)
 {
     int64_t high = f->at[0].cost.peak, low = f->at[f->n - 1].cost.peak;
     int64_t step = (high - low) / MOST_CHOICES, last = high;
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->n; i++) {
-        if (i > 0 && i + 1 < f->n && last - f->at[i].cost.peak < step) continue;
+        if (i > 0 && i + SMALLEST < f->n && last - f->at[i].cost.peak < step) continue;
         last = f->at[i].cost.peak;
         out[n++] = &f->at[i];
     }
@@ -92,10 +92,10 @@ static asp_status try_all(trial *t, const asp_remat_candidate *const *choices, u
     ASP_TRY(try_choice(t, choices[0], &bytes));
     if (bytes <= memory) return ASP_OK;
     const int64_t always = bytes - choices[0]->cost.peak;
-    const int64_t least = asp_max(memory, always + choices[n - 1]->cost.peak);
+    const int64_t least = asp_max(memory - always, choices[n - 1]->cost.peak);
     for (uint32_t i = 1; i < n; i++) {
-        const double said = (double)(always + choices[i]->cost.peak);
-        if (said > BEYOND * (double)least && i + 1 < n && !t->options->offload) continue;
+        const double said = (double)choices[i]->cost.peak;
+        if (said > BEYOND * (double)least && i + SMALLEST < n && !t->options->offload) continue;
         ASP_TRY(try_choice(t, choices[i], &bytes));
         if (bytes <= memory) return ASP_OK;
     }
@@ -137,7 +137,7 @@ static asp_status learn(trial *t, asp_arena *a, asp_smallest *s)
     asp_remat_frontier f;
     ASP_TRY(find_frontier(t, a, &f));
     asp_arena_reset(&s->arena);
-    s->n = 0;
+    s->n = s->best = 0;
     s->n_vals = t->joint->vals.n;
     s->n_nodes = t->joint->nodes.n;
     for (uint32_t i = f.n < SMALLEST ? 0 : f.n - SMALLEST; i < f.n; i++) {
@@ -148,13 +148,19 @@ static asp_status learn(trial *t, asp_arena *a, asp_smallest *s)
     return ASP_OK;
 }
 
-// The smaller of those at the end, wherever it stands.
+// One that fits, or the smallest of those that are known.
 static asp_status try_smallest(trial *t, asp_arena *a, asp_smallest *s)
 {
-    int64_t bytes;
+    int64_t bytes, least = INT64_MAX;
     if (s->n == 0 || s->n_vals != t->joint->vals.n || s->n_nodes != t->joint->nodes.n)
         ASP_TRY(learn(t, a, s));
-    for (uint32_t i = 0; i < s->n; i++) ASP_TRY(try_choice(t, &s->at[i], &bytes));
+    for (uint32_t i = 0, first = s->best; i < s->n; i++) {
+        const uint32_t k = (first + i) % s->n;
+        ASP_TRY(try_choice(t, &s->at[k], &bytes));
+        if (bytes < least) s->best = k;
+        least = asp_min(least, bytes);
+        if (bytes <= t->options->memory) return ASP_OK;
+    }
     return try_layer(t);
 }
 

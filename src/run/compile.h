@@ -25,8 +25,8 @@ typedef struct asp_compile_options {
     const char *gemm; // provider or NULL
     const char *links; // cost/cost.h; NULL: those of the machine file
     int64_t memory;    // what a rank may take, for sp "auto" and ac "budget"; 0: no limit
-    struct asp_smallest *smallest; // ac "budget": the smallest program there is, by what is known
-                                   // there; NULL: the fastest that fits
+    struct asp_smallest *smallest; // ac "budget": one that fits or else the smallest there is, by
+                                   // what is known there; NULL: the fastest that fits
     asp_choice *choice; // what sp "auto" weighed, filled by asp_compile_joint and kept by plans
                         // that are made with it; NULL: nobody asks
 } asp_compile_options;

@@ -109,6 +109,8 @@ static asp_status check_positions(asp_ctx *cx, const asp_graph *module, const as
     return asp_front_check_positions(cx, module, &env);
 }
 
+static bool is_budget(const asp_train_options *o) { return strcmp(o->ac, "budget") == 0; }
+
 // --seq max: the strategy was chosen for some length; at the longest another may be quicker, and
 // all that fit are weighed again.
 static asp_status choose_again(asp_ctx *cx, const asp_graph *module, asp_compile_options *c,
@@ -138,6 +140,7 @@ static asp_status plan_at(asp_ctx *cx, const asp_graph *module, const asp_train_
     if (o->seq == 0) {
         c.seq = NOMINAL_SEQ * o->ranks; // prices of the placement only; sizes stay symbols
         c.memory = 0;
+        if (is_budget(o)) c.ac = "layer"; // no memory, no budget
     } else
         ASP_TRY(check_positions(cx, module, o, o->seq));
     ASP_TRY(asp_compile_joint(cx, module, &c, NULL, &joint));

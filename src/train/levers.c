@@ -10,7 +10,7 @@
 // What a lever starts from.
 typedef struct state {
     const asp_train_options *o;
-    asp_compile_options now; // as the plan was made
+    asp_compile_options now; // as the plan was made; what is the smallest is looked for once
 } state;
 
 // Changes the options, and says how; false: there is nothing to gain.
@@ -113,7 +113,9 @@ asp_status asp_train_levers(asp_ctx *cx, const asp_graph *module, const asp_trai
     s.now.tile = asp_plan_get_report(plan)->tile_rows;
     if (choice->n) s.now.sp = choice->at[choice->chosen].sp;
     ASP_TRY(asp_compile_joint(cx, module, &s.now, NULL, &joint));
+    s.now.smallest = asp_smallest_create(cx);
     asp_status r = try_all(cx, module, joint, &s, &levers);
+    asp_smallest_destroy(s.now.smallest);
     asp_graph_destroy(joint);
     if (r < 0) return r;
     qsort(levers.at, (size_t)levers.n, sizeof levers.at[0], longer_first);

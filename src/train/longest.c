@@ -8,12 +8,15 @@
 // never more than bisection would want by a factor of 2.
 //
 // Under --ac budget the question is at which length the smallest program still fits
-// (asp_compile_options.smallest).  SPDX-License-Identifier: Apache-2.0
+// (asp_compile_options.smallest).  Which it is depends on the length, so it is looked for where
+// `layer`, which is never smaller, ends, and again where that leads to.  SPDX-License-Identifier:
+// Apache-2.0
 #include "train/train.h"
 
 #define MAX_SEQ (INT64_C(1) << 36)
 #define FIRST_SEQ 4096
 #define MOST_LOOKS 4
+#define LAYER_SLACK 0.05
 
 typedef struct point {
     int64_t at; // in units of P
@@ -27,12 +30,14 @@ typedef struct search {
     double memory;
     point before, low, high; // low fits and high does not; before: fitted earlier than low
     int64_t step;            // from the end that moved last; negative: that was high
+    bool anew;               // forget which choices are the smallest before each probe
 } search;
 
 static asp_status probe(search *s, int64_t at)
 {
     asp_plan *plan;
     s->o.seq = at * s->o.ranks;
+    if (s->anew) asp_smallest_forget(s->o.smallest);
     ASP_TRY(asp_compile_plan(s->cx, s->joint, &s->o, NULL, &plan));
     const point p = {at, (double)asp_plan_get_report(plan)->rank_bytes};
     asp_plan_destroy(plan);
@@ -79,11 +84,13 @@ static asp_status find_high(search *s, int64_t first, bool *out_ends)
     return ASP_OK;
 }
 
+// Where nothing is known to fit, the least length says whether anything does.
 static int64_t between(const search *s)
 {
+    if (s->low.at == 0) return 1;
     const double line = reach(s, s->high, s->low, 0);
-    int64_t at = s->low.at && line < (double)s->high.at ? (int64_t)line
-                                                        : s->low.at + (s->high.at - s->low.at) / 2;
+    int64_t at =
+        line < (double)s->high.at ? (int64_t)line : s->low.at + (s->high.at - s->low.at) / 2;
     at = s->step > 0 ? asp_max(at, s->low.at + s->step) : asp_min(at, s->high.at + s->step);
     return asp_max(s->low.at + 1, asp_min(at, s->high.at - 1));
 }
@@ -100,23 +107,34 @@ static asp_status find(search *s, int64_t first, double slack)
     return ASP_OK;
 }
 
-// Which choices are the smallest is looked up at the first length and again where the search ends,
-// until a length fits with those that were found for it.
+// Under a budget the choices that end the search were the smallest at some other length.  They are
+// looked for again at both ends that it came to.  Where that moves an end the search goes on from
+// there, at last with choices of their own for each length.
 static asp_status find_all(search *s, int64_t first, double slack)
 {
     ASP_TRY(find(s, first, slack));
-    for (int i = 0; i < MOST_LOOKS; i++) {
-        const uint64_t known = asp_smallest_hash(s->o.smallest);
-        const point low = s->low;
-        if (known == 0 || low.at == 0) return ASP_OK;
-        asp_smallest_forget(s->o.smallest);
+    for (int i = 0; slack == 0 && !s->anew; i++) {
+        const int64_t low = asp_max(s->low.at, 1), high = s->high.at;
+        if (asp_smallest_hash(s->o.smallest) == 0) return ASP_OK;
         s->before = s->low = s->high = (point){0, 0};
-        ASP_TRY(probe(s, low.at));
-        if (s->low.at && (asp_smallest_hash(s->o.smallest) == known || i + 1 == MOST_LOOKS))
-            return ASP_OK;
-        s->before = s->low = s->high = (point){0, 0};
-        ASP_TRY(find(s, low.at, slack));
+        s->anew = true;
+        ASP_TRY(probe(s, low));
+        if (s->low.at && high > low) ASP_TRY(probe(s, high));
+        if (s->low.at <= low && s->high.at && s->high.at - s->low.at <= 1) return ASP_OK;
+        s->anew = i + 1 == MOST_LOOKS;
+        ASP_TRY(find(s, low, slack));
     }
+    return ASP_OK;
+}
+
+static asp_status find_start(const search *s, int64_t *first)
+{
+    search layer = *s;
+    if (strcmp(s->o.ac, "budget") != 0) return ASP_OK;
+    layer.o.ac = "layer";
+    layer.o.smallest = NULL;
+    ASP_TRY(find(&layer, *first, LAYER_SLACK));
+    if (layer.low.at) *first = layer.low.at;
     return ASP_OK;
 }
 
@@ -126,10 +144,10 @@ static asp_status find_in(asp_ctx *cx, const asp_graph *joint, const asp_compile
 {
     search s = {.cx = cx, .joint = joint, .o = *o, .memory = (double)memory};
     s.o.memory = memory;
-    s.o.smallest = asp_smallest_create(cx);
-    asp_status status = from_there ? probe(&s, first) : ASP_OK;
+    if (!o->smallest) s.o.smallest = asp_smallest_create(cx);
+    asp_status status = from_there ? probe(&s, first) : find_start(&s, &first);
     if (status == ASP_OK && s.high.at == 0) status = find_all(&s, first, slack);
-    asp_smallest_destroy(s.o.smallest);
+    if (!o->smallest) asp_smallest_destroy(s.o.smallest);
     *out_seq = s.low.at * o->ranks;
     return status;
 }
