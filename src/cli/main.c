@@ -2,6 +2,8 @@
 // Apache-2.0
 #include "cli/cli.h"
 
+#include <signal.h>
+
 static const struct {
     const char *name;
     asp_command_fn *run;
@@ -79,6 +81,7 @@ static asp_status run(asp_ctx *cx, void *arg)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error with a message
     if (argc < 2) return usage(stderr);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) return usage(stdout);
     if (strcmp(argv[1], "--version") == 0) return printf("autosp %s\n", asp_version()) < 0;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -46,6 +47,9 @@ static int move_all(int fd, const move *m)
 static void *thread_main(void *arg)
 {
     asp_spill *s = arg;
+    sigset_t all; // are the host's; a file that may not grow is an error here, and no signal
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (s->n_done == s->n_begun && !s->ends) pthread_cond_wait(&s->wake, &s->lock);
