@@ -190,25 +190,31 @@ static void check_size(const char *name, bool fractions)
     joint_graph_free(&g);
 }
 
-static void check_sizes(const char *folder)
+static void check_sizes(const char *folder, bool fractions)
 {
     static const char *const models[] = {"minillama", "llama", "qwen3", "gemma2", "gpt2", "moe"};
     for (size_t i = 0; i < ASP_COUNT_OF(models); i++) {
-        check_size(asp_printf(&arena, "%s/%s.none", folder, models[i]), true);
-        check_size(asp_printf(&arena, "%s/%s.inductor", folder, models[i]), true);
+        check_size(asp_printf(&arena, "%s/%s.none", folder, models[i]), fractions);
+        check_size(asp_printf(&arena, "%s/%s.inductor", folder, models[i]), fractions);
     }
 }
 
 static void default_where_s_is_a_symbol(void **state)
 {
     (void)state;
-    check_size("symbolic/minillama.none", false);
+    check_sizes("symbolic", false);
 }
 
 static void default_at_1000_tokens(void **state)
 {
     (void)state;
-    check_sizes("s1000");
+    check_sizes("s1000", true);
+}
+
+static void default_at_6500_tokens(void **state)
+{
+    (void)state;
+    check_sizes("s6500", true);
 }
 
 // ---- budgets -------------------------------------------------------------------------------
@@ -293,6 +299,7 @@ int main(void)
         cmocka_unit_test(moe_none),
         cmocka_unit_test(moe_inductor),
         cmocka_unit_test(default_at_1000_tokens),
+        cmocka_unit_test(default_at_6500_tokens),
         cmocka_unit_test(default_where_s_is_a_symbol),
         cmocka_unit_test(budgets_are_as_good_as_the_prototype),
     };
