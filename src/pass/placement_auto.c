@@ -25,21 +25,28 @@ static double ring_seconds(const asp_placement *p, asp_node n)
     return (double)(p->ranks - 1) * step;
 }
 
+// Of all heads, forward and backward.
+static double attention_flops(const asp_placement *p, asp_node n)
+{
+    const asp_node_info *info = asp_node_at(p->g, n);
+    asp_kcall call = {.attr = info->attr, .ranks = 1, .n_in = (int)info->n_in, .n_out = 2};
+    for (uint32_t i = 0; i < info->n_in; i++) {
+        const asp_type *t = asp_val_type(p->g, info->in[i]);
+        call.in[i].rank = (int)t->rank;
+        for (uint32_t d = 0; d < t->rank; d++) call.in[i].dim[d] = asp_placement_size(p, t->dim[d]);
+    }
+    return asp_flops_attention_blocks(ASP_COST_SDPA, &call) +
+           asp_flops_attention_blocks(ASP_COST_SDPA_GRAD, &call);
+}
+
 // Time in which some ranks have a head more than others.
 static double uneven_seconds(const asp_placement *p, asp_node n, const asp_chain *chain)
 {
-    const asp_node_info *info = asp_node_at(p->g, n);
-    const asp_type *q = asp_val_type(p->g, info->in[0]), *v = asp_val_type(p->g, info->in[2]);
-    const bool causal = ((const asp_sdpa_attr *)info->attr)->causal;
-    int64_t heads = asp_placement_size(p, q->dim[0]) * asp_placement_size(p, q->dim[1]), size;
-    int64_t rows = asp_placement_size(p, q->dim[2]), keys = asp_placement_size(p, v->dim[2]);
-    int64_t d = asp_placement_size(p, q->dim[3]), e = asp_placement_size(p, v->dim[3]);
+    int64_t size;
     if (!asp_chain_is_ragged(p->g, &p->axes, chain)) return 0;
     ASP_CHECK(asp_size_is_num(p->g, p->axes.atoms.at[chain->atoms.at[0]].size, &size));
     double more = (double)(asp_chain_room(p->g, &p->axes, chain, 0) * p->ranks) / (double)size - 1;
-    double flops = asp_flops_sdpa(heads, rows, keys, d, e, causal) +
-                   asp_flops_sdpa_grad(heads, rows, keys, d, e, causal);
-    return more * asp_time_attention(&p->device, flops / (double)p->ranks, 0);
+    return more * asp_time_attention(&p->device, attention_flops(p, n) / (double)p->ranks, 0);
 }
 
 void asp_price_attention(asp_placement *p)
