@@ -6,6 +6,7 @@ import hashlib
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.graph import _BoxedCodeGen
 
 from . import graph as graphs
 from .capi import Edits, Error
@@ -14,6 +15,9 @@ from .policy import Partitioner
 
 STRATEGIES = ("auto", "ulysses", "ring")
 COMPILERS = ("inductor", "aot_eager", "eager")
+# Where C chooses what is kept, Inductor runs it in that order and lets go of each buffer behind its last reader, so that the peak is the
+# one foretold.  A partitioner is no key of a cache.
+AS_CHOSEN = {"allow_buffer_reuse": False, "reorder_for_peak_memory": False, "fx_graph_cache": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,16 +90,25 @@ def partitioner_of(settings, example_inputs):
                        lambda error, what: agree(settings.group, error, what))
 
 
+def _as_it_is(graph, _):
+    """A graph that takes its arguments as one list and empties it, so that each is let go behind its last reader."""
+    graph.graph.set_codegen(_BoxedCodeGen())
+    graph.recompile()
+    run = graph.forward
+    boxed = lambda args: run(args)
+    boxed._boxed_call = True
+    return boxed
+
+
 def lower(graph, example_inputs, inner, partitioner=None):
     """inner: inductor, aot_eager, or eager, which runs the graph as it is."""
     if inner == "inductor":
         from torch._inductor.compile_fx import compile_fx
-        return compile_fx(graph, example_inputs, config_patches={"custom_partitioner_fn": partitioner} if partitioner else None)
+        return compile_fx(graph, example_inputs, config_patches={**AS_CHOSEN, "custom_partitioner_fn": partitioner} if partitioner else None)
     if inner == "aot_eager":
-        from functorch.compile import make_boxed_func
         from torch._dynamo.backends.common import aot_autograd
         how = {"partition_fn": partitioner} if partitioner else {}
-        return aot_autograd(fw_compiler=lambda g, _: make_boxed_func(g.forward), **how)(graph, example_inputs)
+        return aot_autograd(fw_compiler=_as_it_is, **how)(graph, example_inputs)
     return graph.forward
 
 

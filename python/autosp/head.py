@@ -9,10 +9,11 @@ def _chunk(x, w, bias, labels, ignore):
     z = torch.nn.functional.linear(x, w, bias).to(torch.promote_types(x.dtype, torch.float32))
     counts = labels != ignore
     at = torch.where(counts, labels, 0)[:, None]
-    total = torch.logsumexp(z, -1, keepdim=True)
-    loss = torch.where(counts, (total - z.gather(1, at))[:, 0], 0).sum()
-    z = z.sub_(total).exp_()
-    z.scatter_add_(1, at, torch.full_like(at, -1, dtype=z.dtype))
+    z.sub_(z.amax(-1, keepdim=True))
+    own = z.gather(1, at)
+    total = z.exp_().sum(-1, keepdim=True)
+    loss = torch.where(counts, (total.log() - own)[:, 0], 0).sum()
+    z.div_(total).scatter_add_(1, at, torch.full_like(at, -1, dtype=z.dtype))
     return loss, z.mul_(counts[:, None])
 
 
@@ -32,13 +33,13 @@ def head_loss(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, label
         part = flat[i:i + rows]
         one, z = _chunk(part, near, shift, labels[i:i + rows], ignore)
         loss += one
-        if not train:
-            continue
-        z = z if scale is None else z.mul_(scale)
-        torch.mm(z.to(x.dtype), near, out=dx[i:i + rows])
-        dw.addmm_(z.t(), part.to(wide))
-        if bias is not None:
+        if train:
+            z = z if scale is None else z.mul_(scale)
+            torch.mm(z.to(x.dtype), near, out=dx[i:i + rows])
+            dw.addmm_(z.t(), part.to(wide))
+        if train and bias is not None:
             db += z.sum(0)
+        del z  # before the next rows have theirs
     return loss if scale is None else loss * scale, dx.view(x.shape) if train else dx, dw.to(w.dtype), db if bias is None or not train else db.to(bias.dtype)
 
 

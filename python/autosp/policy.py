@@ -14,11 +14,13 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from .capi import Error, Recompute, rates
 from .graph import where
+from .scratch import scratch_of
 
 POLICIES = ("none", "default", "sac", "layer", "budget")
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul")
 ABSORBS = ("cat", "sum", "embedding")
 PLAIN_VIEWS = ("_unsafe_view", "detach", "alias", "wait_tensor")
+CONSTANTS = ("full", "iota", "arange", "scalar_tensor", "zeros", "ones")  # part of what reads them, where loops are fused
 TUPLE_VIEWS = ("split", "split_with_sizes", "chunk", "unbind")
 
 
@@ -142,12 +144,16 @@ def describe(graph, info, fused, outputs, forward_outputs):
             kind = _kind(n, types)
             row.update(op=kind, reads=[r.name for r in n.all_input_nodes], backward=n in info.tangents_closure, block=block[n],
                        fusible=bool(types.is_fusible(n)), absorbs=_name(n) in ABSORBS, intensive=bool(types.is_compute_intensive(n)),
-                       flops=_flops(n, kind), named=max(len(n.all_input_nodes) - 3, 0) if kind == "attention" and
+                       flops=_flops(n, kind), scratch=scratch_of(_name(n), n), named=max(len(n.all_input_nodes) - 3, 0) if kind == "attention" and
                        "backward" not in _name(n) else 0)
             if _shares(n) is not None:
                 row["alias"] = _shares(n).name
+            elif isinstance(v, (tuple, list)) and _name(n) not in TUPLE_VIEWS:
+                row["scratch"] += row["bytes"]  # until they are picked, which is when C counts each
+        if fused and _name(n) in CONSTANTS:
+            row.update(bytes=0, flags=row["flags"] + ["recompute"])
         rows.append(row)
-    return {"fused": fused, "nodes": rows}
+    return {"fused": fused, "sideways": fused, "nodes": rows}
 
 
 # ---- the partitioner ----

@@ -28,7 +28,10 @@ static const struct {
                 {"sac", ASP_REMAT_SAC},
                 {"layer", ASP_REMAT_LAYER}};
 
-static uint32_t options_of(const asp_recompute *r) { return r->file.fused ? ASP_REMAT_FUSED : 0; }
+static uint32_t options_of(const asp_recompute *r)
+{
+    return (r->file.fused ? ASP_REMAT_FUSED : 0) | (r->file.sideways ? ASP_REMAT_SIDEWAYS : 0);
+}
 
 static asp_status choose_budget(asp_recompute *r, int64_t bytes)
 {

@@ -138,6 +138,7 @@ asp_status asp_remat_emit(asp_ctx *cx, asp_arena *a, const asp_remat_program *p,
 
 #define ASP_REMAT_FUSED 1u        // values inside chains of fusible ops take no bytes
 #define ASP_REMAT_KEEP_OUTPUTS 2u // forward outputs live through the backward as well
+#define ASP_REMAT_SIDEWAYS 4u // with FUSED: ops that share a source are one loop (remat_sideways.c)
 
 typedef struct asp_remat_cost {
     int64_t saved_bytes;                 // by storage; without inputs

@@ -76,6 +76,19 @@ void remat_simulator_run(remat_simulator *h, const uint32_t *saved, uint32_t n_s
                          const asp_remat_schedule *s, uint32_t options, int64_t *live,
                          asp_remat_cost *out_cost);
 
+// One half of a program, for remat_sideways.c.
+typedef struct remat_steps {
+    const asp_remat_step *steps;
+    uint32_t n;
+    const int64_t *joins;               // by step: the bytes it makes where it is a loop; else 0
+    const uint32_t *first_read, *reads; // by step, n + 1: the written values it reads
+    const uint32_t *made_at;            // by value: its step, or NONE
+} remat_steps;
+typedef struct remat_sideways remat_sideways;
+remat_sideways *remat_sideways_create(asp_arena *a, const asp_remat_program *p);
+// order: the steps as they run; group: by place in it, equal for those that are one loop, or NONE.
+void remat_sideways_run(remat_sideways *w, const remat_steps *in, uint32_t *order, uint32_t *group);
+
 // By node: does the value depend on a trained parameter?  (remat_segments.c)
 bool *remat_find_activations(asp_arena *a, const remat_graph *g);
 

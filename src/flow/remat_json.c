@@ -331,6 +331,7 @@ static asp_status read_wishes(const reader *r, const json_t *o, asp_remat_file *
     ASP_TRY(asp_json_i64(r->cx, r->file, o, "budget", &zero, &f->budget));
     ASP_TRY(asp_json_f64(r->cx, r->file, o, "fraction", &none, &f->fraction));
     ASP_TRY(asp_json_bool(r->cx, r->file, o, "fused", &no, &f->fused));
+    ASP_TRY(asp_json_bool(r->cx, r->file, o, "sideways", &no, &f->sideways));
     if (f->budget < 0)
         return asp_fail(r->cx, ASP_ERR_INPUT, "%s: budget is %lld bytes", r->file,
                         (long long)f->budget);

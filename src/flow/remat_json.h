@@ -21,7 +21,7 @@ typedef struct asp_remat_file {
     const char *policy;   // what the file asks for, or NULL
     int64_t budget;       // 0: none given
     double fraction;      // below 0: none given
-    bool fused;
+    bool fused, sideways;
 } asp_remat_file;
 
 // Everything lies on the arena.  Fails naming file and place, or the node; sizes are bounded before

@@ -5,8 +5,10 @@
 // With ASP_REMAT_FUSED some values stay unwritten: a fusible, not reducing, not kept one whose
 // readers are all fusible or absorb it, and which is made from at most four written values.  Its
 // sources then live to its readers.  And a fusible op may write its result over an operand of the
-// same size that dies there.  An op's scratch counts at its step alone.
-// Neighbours: remat.h (contract), remat_emit.c (the steps).  SPDX-License-Identifier: Apache-2.0
+// same size that dies there.  An op's scratch counts at its step alone.  With ASP_REMAT_SIDEWAYS
+// the steps run in the order of remat_sideways.c, where several can be one loop: their results are
+// there at once, and none lies over an operand that two of them read. Neighbours: remat.h
+// (contract), remat_emit.c (the steps).  SPDX-License-Identifier: Apache-2.0
 #include "flow/remat_int.h"
 
 #define NONE ASP_REMAT_NONE
@@ -38,6 +40,10 @@ typedef struct remat_simulator {
     id_list todo;
     int64_t *live;                             // by step: alive plus made; or NULL
     bool *kept, *ends_forward, *ends_backward; // by storage, of the whole
+    remat_sideways *sideways;                  // NULL: steps run as they stand
+    asp_remat_step *moved;                     // steps in another order
+    uint32_t *order, *group; // of them: where each stood, and what loop it is in, or NONE
+    int64_t *joins;          // by step
 } half;
 
 static readers find_readers(asp_arena *a, const asp_remat_program *p)
@@ -187,49 +193,102 @@ static int64_t made_at_step(const half *h, uint32_t step)
     return made;
 }
 
+// How many of the steps first .. end-1 read the storage.
+static uint32_t count_readers(const half *h, uint32_t storage, uint32_t first, uint32_t end)
+{
+    uint32_t n = 0;
+    for (uint32_t s = first; s < end; s++) {
+        uint32_t i = h->first_read[s];
+        while (i < h->first_read[s + 1] && root(h, h->reads.at[i]) != storage) i++;
+        n += i < h->first_read[s + 1];
+    }
+    return n;
+}
+
 // Does an operand of that size die here, whose place the result may take?
-static bool writes_in_place(const half *h, uint32_t step, int64_t made)
+static bool writes_in_place(const half *h, uint32_t step, int64_t made, uint32_t first,
+                            uint32_t end)
 {
     if (!op_at(h, step)->fusible) return false;
     for (uint32_t i = h->first_read[step]; i < h->first_read[step + 1]; i++) {
         uint32_t from = root(h, h->reads.at[i]);
-        if (dies(h, from, step) && h->p->values[from].bytes == made) return true;
+        if (h->alive[from] && h->last[from] >= first && h->last[from] < end && !h->keep[from] &&
+            h->p->values[from].bytes == made && count_readers(h, from, first, end) == 1)
+            return true;
     }
     return false;
+}
+
+static uint32_t loop_end(const half *h, uint32_t step)
+{
+    uint32_t end = step + 1;
+    if (h->sideways && h->group[step] != NONE)
+        while (end < h->n && h->group[end] == h->group[step]) end++;
+    return end;
+}
+
+static void set_live(half *h, uint32_t step, int64_t live)
+{
+    if (h->live) h->live[h->sideways ? h->order[step] : step] = live;
+}
+
+// What the steps make, results that lie over operands apart; scratch with it.
+static int64_t begin_steps(half *h, uint32_t first, uint32_t end, bool fused, int64_t *out_grows)
+{
+    int64_t made = 0, scratch = 0;
+    *out_grows = 0;
+    for (uint32_t s = first; s < end; s++) {
+        int64_t one = made_at_step(h, s);
+        made += one;
+        *out_grows += fused && writes_in_place(h, s, one, first, end) ? 0 : one;
+        scratch = asp_max(scratch, op_at(h, s)->scratch);
+    }
+    *out_grows += scratch;
+    for (uint32_t s = first; s < end; s++) {
+        const asp_remat_op *o = op_at(h, s);
+        for (uint32_t r = 0; r < o->n_results; r++)
+            if (takes_bytes(h, o->first_result + r)) h->alive[o->first_result + r] = true;
+    }
+    return made;
+}
+
+static int64_t end_step(half *h, uint32_t step)
+{
+    const asp_remat_op *o = op_at(h, step);
+    int64_t freed = 0;
+    for (uint32_t i = h->first_read[step]; i < h->first_read[step + 1]; i++)
+        freed += release(h, root(h, h->reads.at[i]), step);
+    for (uint32_t r = 0; r < o->n_results; r++)
+        freed += release(h, root(h, o->first_result + r), step);
+    return freed;
 }
 
 static high_water find_peak(half *h, int64_t live, bool fused)
 {
     high_water peak = {live, 0};
-    for (uint32_t s = 0; s < h->n; s++) {
-        const asp_remat_op *o = op_at(h, s);
-        if (h->live) h->live[s] = live;
-        if (is_unwritten_step(h, s)) continue;
-        int64_t made = made_at_step(h, s);
-        int64_t now = live + o->scratch + (fused && writes_in_place(h, s, made) ? 0 : made);
-        if (h->live) h->live[s] = now;
-        if (now > peak.bytes) peak = (high_water){now, s};
+    for (uint32_t s = 0, end; s < h->n; s = end) {
+        int64_t grows;
+        end = loop_end(h, s);
+        if (is_unwritten_step(h, s)) {
+            set_live(h, s, live);
+            continue;
+        }
+        int64_t made = begin_steps(h, s, end, fused, &grows);
+        if (live + grows > peak.bytes)
+            peak = (high_water){live + grows, h->sideways ? h->order[s] : s};
+        for (uint32_t i = s; i < end; i++) set_live(h, i, live + grows);
         live += made;
-        for (uint32_t r = 0; r < o->n_results; r++)
-            if (takes_bytes(h, o->first_result + r)) h->alive[o->first_result + r] = true;
-        for (uint32_t i = h->first_read[s]; i < h->first_read[s + 1]; i++)
-            live -= release(h, root(h, h->reads.at[i]), s);
-        for (uint32_t r = 0; r < o->n_results; r++)
-            live -= release(h, root(h, o->first_result + r), s);
+        for (uint32_t i = s; i < end; i++) live -= end_step(h, i);
     }
     return peak;
 }
 
-// start: storages alive before, or NULL.
-static high_water simulate_half(half *h, const bool *start, bool fused)
+static void read_steps(half *h, bool fused)
 {
     const asp_remat_program *p = h->p;
-    int64_t live = 0;
     for (uint32_t v = 0; v < p->n_values; v++) {
-        h->alive[v] = start && start[v];
         h->made_at[v] = NONE;
         h->unwritten[v] = false;
-        if (h->alive[v]) live += p->values[v].bytes;
     }
     for (uint32_t i = 0; i < p->n_ops; i++) h->step_of[i] = NONE;
     for (uint32_t s = 0; s < h->n; s++) {
@@ -239,8 +298,54 @@ static high_water simulate_half(half *h, const bool *start, bool fused)
     }
     h->reads.n = 0;
     find_reads(h, fused);
+}
+
+static void move_sideways(half *h)
+{
+    for (uint32_t s = 0; s < h->n; s++) {
+        const asp_remat_op *o = op_at(h, s);
+        bool loop = o->fusible && o->n_results == 1 && !is_unwritten_step(h, s) && !reduces(h, o) &&
+                    takes_bytes(h, o->first_result);
+        h->joins[s] = loop ? h->p->values[o->first_result].bytes : 0;
+    }
+    const remat_steps in = {.steps = h->steps,
+                            .n = h->n,
+                            .joins = h->joins,
+                            .first_read = h->first_read,
+                            .reads = h->reads.at,
+                            .made_at = h->made_at};
+    remat_sideways_run(h->sideways, &in, h->order, h->group);
+    for (uint32_t s = 0; s < h->n; s++) h->moved[s] = h->steps[h->order[s]];
+    h->steps = h->moved;
+}
+
+// start: storages alive before, or NULL.
+static high_water simulate_half(half *h, const bool *start, uint32_t options)
+{
+    const asp_remat_program *p = h->p;
+    bool fused = options & ASP_REMAT_FUSED;
+    int64_t live = 0;
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        h->alive[v] = start && start[v];
+        if (h->alive[v]) live += p->values[v].bytes;
+    }
+    read_steps(h, fused);
+    if (h->sideways) {
+        move_sideways(h);
+        read_steps(h, fused);
+    }
     find_last(h);
     return find_peak(h, live, fused);
+}
+
+static void prepare_sideways(half *h)
+{
+    const asp_remat_program *p = h->p;
+    if (h->moved) return;
+    h->moved = ASP_NEW_ARRAY(h->arena, asp_remat_step, p->n_ops);
+    h->order = ASP_NEW_ARRAY(h->arena, uint32_t, p->n_ops);
+    h->group = ASP_NEW_ARRAY(h->arena, uint32_t, p->n_ops);
+    h->joins = ASP_NEW_ARRAY(h->arena, int64_t, p->n_ops);
 }
 
 remat_simulator *remat_simulator_create(asp_arena *a, const asp_remat_program *p)
@@ -304,18 +409,20 @@ void remat_simulator_run(remat_simulator *h, const uint32_t *saved, uint32_t n_s
                          const asp_remat_schedule *s, uint32_t options, int64_t *live,
                          asp_remat_cost *out_cost)
 {
-    bool fused = options & ASP_REMAT_FUSED;
     asp_remat_cost c = {.saved_bytes = mark_ends(h, saved, n_saved, options)};
+    bool sideways = options & ASP_REMAT_SIDEWAYS;
+    if (sideways && !h->sideways) h->sideways = remat_sideways_create(h->arena, h->p);
+    if (sideways) prepare_sideways(h);
     h->steps = s->steps;
     h->n = s->n_forward;
     h->keep = h->ends_forward;
     h->live = live;
-    high_water forward = simulate_half(h, NULL, fused);
+    high_water forward = simulate_half(h, NULL, options);
     h->steps = s->steps + s->n_forward;
     h->n = s->n_steps - s->n_forward;
     h->keep = h->ends_backward;
     h->live = live ? live + s->n_forward : NULL;
-    high_water backward = simulate_half(h, h->kept, fused);
+    high_water backward = simulate_half(h, h->kept, options);
     c.forward_peak = forward.bytes;
     c.backward_peak = backward.bytes;
     c.peak = asp_max(forward.bytes, backward.bytes);

@@ -93,6 +93,7 @@ def test_what_is_kept(ranks):
     for r in ranks.give("cases", "policies", 2, "plain", 256, asked):
         for said in r.values():
             assert said["loss"] <= LOSS and said["gradients"] <= GRADIENTS, r
+            assert abs(said["peak"] / said["counted"] - 1) <= 0.05, r
         assert r["none"]["kept"] > r["sac"]["kept"] > r["layer"]["kept"], r
         assert r["budget"]["peak"] <= 1 << 20
 
