@@ -2,8 +2,7 @@
 // what a saved byte weighs.  Written from their description; the order of the program is part of
 // them (the two chain rules count positions).
 //
-// - op: not in the list of cheap ops (sac: products and all element-wise ops are, whatever they
-//   cost);
+// - op: not in the list of cheap ops (sac: products are, whatever they cost);
 // - written: the backward would have to write it to memory to use it (sac: sequence-long values
 //   may be);
 // - reduces: its operands are more than four times its size;
@@ -62,7 +61,7 @@ static bool is_cheap(const remat_node *n, const remat_bans_of *rules)
     case ASP_REMAT_ATTENTION:
     case ASP_REMAT_COLLECTIVE:
     case ASP_REMAT_RANDOM: return false;
-    case ASP_REMAT_POINTWISE: return n->fusible || rules->sac; // that of one kernel, too
+    case ASP_REMAT_POINTWISE:
     case ASP_REMAT_VIEW:
     case ASP_REMAT_REDUCTION:
     case ASP_REMAT_CONCAT:
