@@ -4,9 +4,10 @@
 // memory plan knows alone: fused rows, results written in place, workspaces, fragments.  So choices
 // are planned, the fastest first, until one fits.  Those that the search says to be far beyond are
 // left out; how far a choice may be beyond and still be planned grows with the memory, so the
-// answer stays monotone in it.  With --offload the search does not know which of the kept values
-// are away: every choice is planned, and that of `layer`, of which most is away, last. O(choices
-// planned x plan). Neighbours: compile_int.h (contract), pass/remat.h (the description).
+// answer stays monotone in it.  With --offload the search takes what is away in a file for free,
+// though two such values are there at a time, and knows no time of the file: every choice is
+// planned, and that of `layer`, of which most is away, last.  O(choices planned x plan).
+// Neighbours: compile_int.h (contract), pass/remat.h (the description).
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/remat.h"
 #include "run/compile_int.h"
@@ -31,12 +32,29 @@ typedef struct trial {
     asp_plan *best; // the smallest so far; owned
 } trial;
 
+// With --offload what a layer makes and a later one reads is away in a file where it is kept
+// (offload.c), so keeping it takes nothing.
+static void free_what_is_away(asp_remat_description *x)
+{
+    int32_t *block_of = ASP_NEW_ARRAY(x->arena, int32_t, x->values.n);
+    for (uint32_t i = 0; i < x->ops.n; i++) {
+        const asp_remat_op *o = &x->ops.at[i];
+        for (uint32_t r = 0; r < o->n_results; r++) block_of[o->first_result + r] = o->block + 1;
+        for (uint32_t r = o->first_read; r < o->first_read + o->n_reads && !o->backward; r++) {
+            const uint32_t v = x->values.at[x->reads.at[r]].root;
+            const bool between = block_of[v] > 0 && o->block + 1 > block_of[v];
+            if (between && x->values.at[v].flags & ASP_REMAT_SEQUENCE) x->values.at[v].bytes = 0;
+        }
+    }
+}
+
 static asp_status find_frontier(trial *t, asp_arena *a, asp_remat_frontier *out)
 {
     asp_pass px = {.cx = t->cx, .scratch = a, .options = &t->passes};
     asp_remat_description x;
     asp_graph *g = asp_graph_clone(t->joint);
     asp_status s = asp_remat_describe(&px, a, g, &x);
+    if (s == ASP_OK && t->options->offload) free_what_is_away(&x);
     if (s == ASP_OK) s = asp_remat_frontier_find(t->cx, a, &x.program, ASP_REMAT_NATIVE, out);
     asp_graph_destroy(g);
     return s;
