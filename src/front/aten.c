@@ -379,15 +379,44 @@ static asp_status read_node(aten_import *m, const json_t *o)
 // ---- the file
 // ------------------------------------------------------------------------------------
 
-// The first output is the loss.  The others (logits, hidden states) are for a caller that a
-// training program does not have.
-static asp_status read_outputs(aten_import *m, const json_t *outputs)
+static asp_status find_output(aten_import *m, const json_t *outputs, size_t i, const char **name,
+                              asp_val *out)
 {
-    const char *name = json_string_value(json_object_get(json_array_get(outputs, 0), "ref"));
-    uint32_t i = name ? asp_map_find(&m->names, name, strlen(name)) : UINT32_MAX;
-    if (i == UINT32_MAX || m->values.at[i].list)
-        return asp_fail(m->cx, ASP_ERR_INPUT, "\"outputs\" must begin with {\"ref\": the loss}");
-    asp_val v = m->values.at[i].at[0];
+    *name = json_string_value(json_object_get(json_array_get(outputs, i), "ref"));
+    uint32_t at = *name ? asp_map_find(&m->names, *name, strlen(*name)) : UINT32_MAX;
+    if (at == UINT32_MAX || m->values.at[at].list)
+        return asp_fail(m->cx, ASP_ERR_INPUT, "\"outputs\"[%zu] must be {\"ref\": %s}", i,
+                        i ? "a value" : "the loss");
+    *out = m->values.at[at].at[0];
+    return ASP_OK;
+}
+
+// All that is asked for; a loss among it is the first.
+static asp_status read_all_outputs(aten_import *m, const json_t *outputs)
+{
+    for (size_t i = 0; i < json_array_size(outputs); i++) {
+        const char *name;
+        asp_val v;
+        ASP_TRY(find_output(m, outputs, i, &name, &v));
+        const asp_type *t = asp_val_type(m->g, v);
+        const bool loss = i == 0 && t->rank == 0 && asp_dtypes[t->dtype].is_float;
+        asp_graph_add_output(m->g, v, loss ? "loss" : asp_printf(&m->g->arena, "output%zu", i));
+    }
+    return ASP_OK;
+}
+
+// The first output is the loss.  The others (logits, hidden states) are for a caller that a
+// training program does not have, unless the file says that they are wanted whole.
+static asp_status read_outputs(aten_import *m, const json_t *file)
+{
+    const json_t *outputs = json_object_get(file, "outputs");
+    const char *name;
+    asp_val v;
+    if (m->source && json_is_true(json_object_get(file, "whole"))) {
+        m->source->whole = true;
+        return read_all_outputs(m, outputs);
+    }
+    ASP_TRY(find_output(m, outputs, 0, &name, &v));
     const asp_type *t = asp_val_type(m->g, v);
     if (t->rank != 0 || !asp_dtypes[t->dtype].is_float)
         return asp_fail(m->cx, ASP_ERR_UNSUPPORTED,
@@ -421,7 +450,7 @@ static asp_status read_file(aten_import *m, const json_t *file)
     ASP_TRY(read_symbols(m, json_object_get(file, "symbols")));
     ASP_TRY(read_array(m, file, "inputs", read_input));
     ASP_TRY(read_array(m, file, "nodes", read_node));
-    return read_outputs(m, json_object_get(file, "outputs"));
+    return read_outputs(m, file);
 }
 
 static asp_status import(asp_ctx *cx, const char *file, const json_t *json, asp_dtype dtype,

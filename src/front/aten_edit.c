@@ -328,15 +328,23 @@ static asp_status walk(editor *e)
 
 static asp_status put_all(editor *e, asp_text *t)
 {
-    const char *loss;
+    const uint32_t n = e->g->outputs.n;
+    const char **name = ASP_NEW_ARRAY(e->arena, const char *, n + 1);
     decide(e);
     ASP_TRY(walk(e));
-    ASP_TRY(name_of(e, e->g->outputs.at[0].val, (asp_node){0}, &loss));
+    for (uint32_t i = 0; i < n; i++)
+        ASP_TRY(name_of(e, e->g->outputs.at[i].val, (asp_node){0}, &name[i]));
     asp_put(t, "{\"version\": 1, \"graph\": \"%016llx\", \"ranks\": %lld,\n\"insert\": [%s],\n",
             (unsigned long long)e->s->hash, (long long)e->g->ranks,
             e->n_inserted ? e->insert.at : "");
-    asp_put(t, "\"rewire\": [%s],\n\"outputs\": [\"%s\"", e->n_rewired ? e->rewire.at : "", loss);
-    for (uint32_t i = 1; i < e->s->n_outputs; i++) asp_put(t, ", null");
+    asp_put(t, "\"rewire\": [%s],\n\"outputs\": [", e->n_rewired ? e->rewire.at : "");
+    for (uint32_t i = 0; i < e->s->n_outputs; i++) {
+        asp_put(t, "%s", i ? ", " : "");
+        if (i < n)
+            asp_put(t, "\"%s\"", name[i]);
+        else
+            asp_put(t, "null");
+    }
     asp_put(t, "]}\n");
     return ASP_OK;
 }

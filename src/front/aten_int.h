@@ -52,6 +52,7 @@ struct asp_aten_source {
     const char **name;   // by value: how the file calls it, or NULL
     uint32_t n_nodes, n_vals;
     uint32_t n_outputs; // of the file
+    bool whole;         // all of them are wanted, whole on every rank
 };
 
 typedef struct aten_import {

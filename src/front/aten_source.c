@@ -79,6 +79,8 @@ void asp_aten_source_destroy(asp_aten_source *s)
     asp_arena_fini(&a);
 }
 
+bool asp_aten_wants_whole(const asp_aten_source *s) { return s->whole; }
+
 bool asp_aten_unknown(const asp_aten_source *s, uint32_t i, const char **out_what,
                       const asp_val **out_operands, uint32_t *out_n)
 {

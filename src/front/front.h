@@ -69,6 +69,7 @@ asp_status asp_front_aten_kept(asp_ctx *cx, const char *file, const char *text, 
                                asp_dtype dtype, int64_t ranks, asp_graph **out_graph,
                                asp_aten_source **out_source);
 void asp_aten_source_destroy(asp_aten_source *s);
+bool asp_aten_wants_whole(const asp_aten_source *s); // the outputs, whole on every rank
 // The i-th op that is not in the table: what it is called, for messages; false behind the last.
 // Its operands must turn out to be replicable.
 bool asp_aten_unknown(const asp_aten_source *s, uint32_t i, const char **out_what,
