@@ -2,6 +2,8 @@
 # happens to a graph).  SPDX-License-Identifier: Apache-2.0
 import functools
 import re
+import types
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -14,20 +16,20 @@ TORCH = (2, 13)
 
 
 def _group(sp):
-    """sp: a number of ranks, a ProcessGroup, a one-dimensional DeviceMesh, or {"autosp_size": N}."""
+    """sp: a number of ranks, a ProcessGroup, a one-dimensional DeviceMesh, or {"autosp_size": N}.  The group, and whether it was made here."""
     if isinstance(sp, dict):
         unknown = set(sp) - {"autosp_size"}
         if unknown:
             raise Error(f"sp: {sorted(unknown)[0]!r} is not known; {{'autosp_size': N}} is")
         sp = sp.get("autosp_size", 1)
     if sp is None or (isinstance(sp, int) and sp == 1):
-        return None
+        return None, False
     if hasattr(sp, "get_group"):
         if sp.ndim != 1:
             raise Error(f"sp: a mesh of {sp.ndim} dimensions; name one of them, as in mesh[\"sp\"]")
         sp = sp.get_group()
     if not isinstance(sp, int):
-        return sp if dist.get_world_size(sp) > 1 else None
+        return sp if dist.get_world_size(sp) > 1 else None, False
     if sp < 1:
         raise Error(f"sp={sp}: a number of ranks is at least 1")
     if not dist.is_initialized():
@@ -36,12 +38,12 @@ def _group(sp):
     if world % sp != 0:
         raise Error(f"sp={sp} does not divide the {world} ranks that there are")
     if sp == world:
-        return dist.group.WORLD
+        return dist.group.WORLD, False
     mine = None
     for first in range(0, world, sp):
         group = dist.new_group(list(range(first, first + sp)))
         mine = group if first <= dist.get_rank() < first + sp else mine
-    return mine
+    return mine, True
 
 
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -70,7 +72,7 @@ def _policy(memory, ac, backend):
     return ("budget", _bytes(memory)) if memory is not None else (ac, None)
 
 
-def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False, roles=None, ac=None):
+def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False, roles=None, ac=None, logits=False):
     version = tuple(int(x) for x in torch.__version__.split(".")[:2])
     if version != TORCH:
         raise Error(f"torch {torch.__version__} is not supported: this version of autosp reads the graphs of torch {TORCH[0]}.{TORCH[1]}")
@@ -79,8 +81,9 @@ def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False,
     if backend not in COMPILERS:
         raise Error(f"backend={backend!r} is not known; there are {', '.join(COMPILERS)}")
     policy, memory = _policy(memory, ac, backend)
-    return Settings(group=_group(sp), strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())),
-                    policy=policy, memory=memory)
+    group, own = _group(sp)
+    return Settings(group=group, own_group=own, strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())),
+                    policy=policy, memory=memory, logits=logits)
 
 
 # ---- batches ----
@@ -122,13 +125,28 @@ def check_batch(named, group):
 
 
 def mark(named, seq_dim):
-    """The sequence's dimension of each input is a symbol, so that another length does not compile again."""
+    """The sequence's dimension of each input is a symbol, so that another length does not compile again; in a mask, whatever dimensions
+    have the size of the sequence, unless it turns out that they are something else."""
+    tokens = next((x.shape[seq_dim] for _, x in named if not x.is_floating_point() and x.dim() == seq_dim + 1), None)
     for _, x in named:
-        if x.dim() > seq_dim and x.shape[seq_dim] > 1:
+        if (tokens is None or not x.is_floating_point() and x.dtype != torch.bool) and x.dim() > seq_dim and x.shape[seq_dim] > 1:
             torch._dynamo.mark_dynamic(x, seq_dim)
+            continue
+        for dim in range(x.dim()):
+            if x.shape[dim] == tokens and tokens > 1:
+                torch._dynamo.maybe_mark_dynamic(x, dim)
 
 
 # ---- models ----
+
+def _call(self, *args, **kwargs):
+    return self._call_impl(*args, **kwargs)
+
+
+def _own_code(f):
+    """Dynamo counts the graphs of a code object and keeps them as long as that and its globals: each compiled model has its own."""
+    return types.FunctionType(f.__code__.replace(), {"__builtins__": __builtins__, "__name__": __name__}, f.__name__)
+
 
 class _Call:
     """What a compiled model is called through."""
@@ -136,7 +154,8 @@ class _Call:
     def __init__(self, model, settings, seq_dim, check):
         self.backend = Backend(settings)
         self.settings, self.seq_dim, self.check = settings, seq_dim, check
-        self.compiled = torch.compile(model._call_impl, backend=self.backend, fullgraph=True)
+        self.model = weakref.ref(model)
+        self.compiled = torch.compile(_own_code(_call), backend=self.backend, fullgraph=True)
 
     def __call__(self, *args, **kwargs):
         named = [(f"input {i}", x) for i, x in enumerate(args) if isinstance(x, torch.Tensor)]
@@ -145,7 +164,7 @@ class _Call:
             check_batch(named, self.settings.group)
         mark(named, self.seq_dim)
         try:
-            return self.compiled(*args, **kwargs)
+            return self.compiled(self.model(), *args, **kwargs)
         except torch._dynamo.exc.BackendCompilerFailed as e:
             if isinstance(e.inner_exception, Error):
                 raise e.inner_exception from None
@@ -154,22 +173,32 @@ class _Call:
             raise Error(f"the model is not one graph: {str(e).strip()}\nWrite the line without what stops the trace, or leave it out "
                         "of the model's forward.") from None
 
+    def release(self):
+        """What was made for this model alone.  On all ranks, as compile was."""
+        self.compiled = self.backend.last = None
+        if self.settings.own_group:
+            dist.destroy_process_group(self.settings.group)
 
-def compile(model, sp=1, strategy="auto", memory=None, backend="inductor", seq_dim=1, check=True, verify=False, roles=None, ac=None):
+
+def compile(model, sp=1, strategy="auto", memory=None, backend="inductor", seq_dim=1, check=True, verify=False, roles=None, ac=None,
+            logits=False):
     """The model itself, whose calls are split over the ranks of sp.  Every rank passes the same whole batch; the loss and the
     gradients are the global ones.  strategy: how attention meets the whole sequence (auto, ulysses, ring).  seq_dim: of the inputs.
     memory: bytes that a rank may take, as "60GiB"; ac: what is kept for the backward pass (none, default, sac, layer, budget).
     check: compare the batch across ranks in each call.  verify: C reads the edited graph again and proves it.  roles: what inputs of
-    other names are, as {"tokens": "input_ids"}."""
-    settings = settle(sp, strategy, memory, backend, verify, roles, ac)
+    other names are, as {"tokens": "input_ids"}.  logits: calls under torch.no_grad() give the other outputs too, whole on every rank."""
+    settings = settle(sp, strategy, memory, backend, verify, roles, ac, logits)
     if not isinstance(model, torch.nn.Module):
         raise Error(f"a torch.nn.Module is wanted, not {type(model).__name__}")
+    restore(model)
     model._compiled_call_impl = _Call(model, settings, seq_dim, check)
     return model
 
 
 def restore(model):
     """The model as it was before autosp.compile."""
+    if isinstance(model._compiled_call_impl, _Call):
+        model._compiled_call_impl.release()
     model._compiled_call_impl = None
     return model
 

@@ -24,11 +24,13 @@ AS_CHOSEN = {"allow_buffer_reuse": False, "reorder_for_peak_memory": False, "fx_
 class Settings:
     """What the user asked for, settled."""
     group: object = None  # a ProcessGroup; None: one rank
+    own_group: bool = False  # made for this model
     strategy: str = "auto"
     inner: str = "inductor"
     verify: bool = False
     roles: tuple = ()  # (name of an input, role)
     policy: str | None = None  # what is kept for the backward pass; None: the compiler's choice
+    logits: bool = False  # without gradients, the other outputs too
     memory: int | None = None  # bytes that a rank may take, for the policy "budget"
 
     @property
@@ -61,7 +63,7 @@ def transform(gm, example_inputs, settings):
     """The graph that this rank runs, and a text that is equal on all ranks."""
     graph, fake_inputs = graphs.retrace(gm, example_inputs)
     inputs = graphs.read_inputs(graph, gm, example_inputs, {**graphs.ROLES, **dict(settings.roles)})
-    writer = graphs.Writer(graph, inputs, "model")
+    writer = graphs.Writer(graph, inputs, "model", settings.logits and not torch.is_grad_enabled())
     text = writer.text()
     widths = {i.value.dtype for i in inputs if i.role == "param"}
     edits = Edits("model", text, "f64" if torch.float64 in widths else "f32", settings.ranks, settings.strategy)
@@ -80,7 +82,10 @@ def states_bytes(example_inputs):
     return sum(x.numel() * x.element_size() * (3 if x.requires_grad else 1) for x in params)
 
 
-def partitioner_of(settings, example_inputs):
+def partitioner_of(settings, gm, example_inputs):
+    """Checkpoints in the model ask for that of layers, where nothing else was asked for."""
+    if settings.policy is None and graphs.has_checkpoints(gm) and settings.inner != "eager":
+        settings = dataclasses.replace(settings, policy="layer")
     if settings.policy is None:
         return None
     states = states_bytes(example_inputs)
@@ -124,7 +129,7 @@ class Backend:
         what = ""
         try:
             graph, what = transform(gm, example_inputs, self.settings)
-            self.partitioner = partitioner_of(self.settings, example_inputs)
+            self.partitioner = partitioner_of(self.settings, gm, example_inputs)
         except Exception as e:  # every rank hears of it before any waits for another
             error = e if isinstance(e, Error) else Error(f"{type(e).__name__}: {e}")
             error.__cause__ = None if isinstance(e, Error) else e

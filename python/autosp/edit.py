@@ -49,7 +49,8 @@ class Editor:
         node = next(n for n in reversed(self.graph.nodes) if n.op == "output")
         given = list(node.args[0])
         with self.graph.inserting_before(node):
-            given[self.loss] = self.graph.call_function(ops.seed, (given[self.loss], self.ranks))
+            if self.loss is not None:
+                given[self.loss] = self.graph.call_function(ops.seed, (given[self.loss], self.ranks))
         node.args = (tuple(given),)
         self._sum_gradients()
         self._tidy()
@@ -165,14 +166,15 @@ class Editor:
             n.target = self._target(item["op"])
 
     def _set_outputs(self, names):
-        """The loss; what else the model gives is kept for nobody."""
+        """The loss; what else the model gives is kept for nobody who did not ask."""
         node = next(n for n in reversed(self.graph.nodes) if n.op == "output")
         given = [None] * len(outputs_of(self.writer.graph))
-        given[self.loss] = self.nodes[names[0]]
+        for i, name in zip(self.writer.order(), names):
+            given[i] = None if name is None else self.nodes[name]
         node.args = (tuple(given),)
 
     def _sum_gradients(self):
-        params = [i.node for i in self.writer.inputs if i.role == "param"]
+        params = [i.node for i in self.writer.inputs if i.role == "param" or i.trained]  # or an input that is trained from outside
         if not params:
             return
         with self.graph.inserting_before(next(n for n in self.graph.nodes if n.op != "placeholder")):

@@ -21,6 +21,21 @@ ROLES = {"input_ids": "input_ids", "decoder_input_ids": "input_ids", "labels": "
 TO_THE_END = 2**63 - 1
 
 
+class _Entering(torch.fx.Interpreter):
+    """What torch.utils.checkpoint wraps is part of the graph: what is computed again is chosen later, for the whole of it."""
+
+    def call_function(self, target, args, kwargs):
+        if target is torch.ops.higher_order.tag_activation_checkpoint:
+            return _Entering(args[0]).run(*args[1:])
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            raise Error(f"{target.name()}: this is not supported; leave it out of the model's forward")
+        return super().call_function(target, args, kwargs)
+
+
+def has_checkpoints(gm):
+    return any(n.target is torch.ops.higher_order.tag_activation_checkpoint for n in gm.graph.nodes)
+
+
 def retrace(gm, example_inputs):
     """Dynamo's graph as calls of ATen, before autograd; and its inputs as fake tensors."""
     context = torch._guards.TracingContext.try_get()
@@ -35,7 +50,7 @@ def retrace(gm, example_inputs):
 
     inputs = [fake(x) for x in example_inputs]
     with mode, torch.fx.traceback.preserve_node_meta():
-        graph = make_fx(lambda *a: torch.fx.Interpreter(gm).run(*a), pre_dispatch=True, tracing_mode="real",
+        graph = make_fx(lambda *a: _Entering(gm).run(*a), pre_dispatch=True, tracing_mode="real",
                         _allow_non_fake_inputs=True)(*inputs)
     graph.graph.eliminate_dead_code()
     return graph, inputs
@@ -52,6 +67,7 @@ class Input:
 
     def __init__(self, node, dynamo, example, roles):
         self.node, self.value = node, value_of(node)
+        self.trained = isinstance(example, torch.Tensor) and example.requires_grad
         argument = dynamo.meta.get("grapharg")
         source = argument.source.name if argument is not None else ""
         source = source() if callable(source) else source
@@ -81,7 +97,22 @@ def read_inputs(graph, gm, example_inputs, roles):
         if i.name in taken or not re.fullmatch(r"[A-Za-z_][\w.]*", i.name):
             i.name = i.node.name
         taken.add(i.name)
+    _equate(inputs)
     return inputs
+
+
+def _equate(inputs):
+    """Inputs of one batch have one number of rows and of tokens: sizes that are equal are the same ones.  A guard says so, and a batch
+    where it does not hold is another graph."""
+    ids = next((i.value for i in inputs if i.role == "input_ids"), None)
+    if ids is None:
+        return
+    for i in inputs:
+        if i.role in ("param", "buffer") or i.value.dtype != torch.int64 or i.value.dim() != ids.dim():
+            continue
+        for a, b in zip(ids.shape, i.value.shape):
+            if isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and a.node.expr != b.node.expr and a.node.hint == b.node.hint:
+                bool(a == b)
 
 
 def _find_tokens(graph, inputs):
@@ -144,9 +175,10 @@ def _rounded_up(e, shape_env):
 class Writer:
     """The graph as JSON text.  Nodes keep their names, so that C's answer can speak of them."""
 
-    def __init__(self, graph, inputs, name):
-        self.graph, self.inputs, self.name = graph, inputs, name
-        self.sizes, self.loss = Sizes(inputs), loss_index(graph)  # while all nodes have a value
+    def __init__(self, graph, inputs, name, whole=False):
+        """whole: outputs beside the loss are wanted, whole on every rank; there need be no loss."""
+        self.graph, self.inputs, self.name, self.whole = graph, inputs, name, whole
+        self.sizes, self.loss = Sizes(inputs), loss_index(graph, whole)  # while all nodes have a value
         self.names = {i.node: i.name for i in inputs}
         taken = set(self.names.values())
         for n in graph.graph.nodes:
@@ -216,13 +248,19 @@ class Writer:
         outputs = [{"ref": self.names.setdefault(n, n.name)} if isinstance(n, torch.fx.Node) else None for n in self.outputs()]
         inputs = [{"name": i.name, "role": i.role, **self.type(i.value)} for i in self.inputs]
         line = lambda items: ",\n".join(json.dumps(x, separators=(",", ":")) for x in items)
-        return (f'{{"version":1,"name":{json.dumps(self.name)},"symbols":{json.dumps(self.sizes.hints)},\n"inputs":[\n{line(inputs)}\n],\n'
+        whole = '"whole":true,' if self.whole else ""
+        return (f'{{"version":1,"name":{json.dumps(self.name)},{whole}"symbols":{json.dumps(self.sizes.hints)},\n"inputs":[\n{line(inputs)}\n],\n'
                 f'"nodes":[\n{line(nodes)}\n],\n"outputs":{json.dumps(outputs)}}}\n')
 
+    def order(self):
+        """Which outputs C hears of, the loss first."""
+        given = outputs_of(self.graph)
+        others = [i for i, n in enumerate(given) if i != self.loss and (not self.whole or _is_tensor(n))]
+        return ([] if self.loss is None else [self.loss]) + others
+
     def outputs(self):
-        """What the graph gives, the loss first."""
-        given = list(outputs_of(self.graph))
-        return [given[self.loss]] + given[:self.loss] + given[self.loss + 1:]
+        given = outputs_of(self.graph)
+        return [given[i] for i in self.order()]
 
 
 def outputs_of(graph):
@@ -230,11 +268,17 @@ def outputs_of(graph):
     return torch.utils._pytree.tree_leaves(node.args, is_leaf=lambda x: x is None)
 
 
-def loss_index(graph):
+def _is_tensor(n):
+    return isinstance(n, torch.fx.Node) and isinstance(value_of(n), torch.Tensor)
+
+
+def loss_index(graph, whole=False):
     for i, n in enumerate(outputs_of(graph)):
         v = value_of(n) if isinstance(n, torch.fx.Node) else None
         if isinstance(v, torch.Tensor) and v.dim() == 0 and v.is_floating_point():
             return i
+    if whole:
+        return None
     raise Error("the model gives no loss: pass labels, so that it returns a scalar, which is what training makes small")
 
 

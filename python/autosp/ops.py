@@ -179,7 +179,7 @@ class _Seed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, loss, ranks):
         ctx.ranks = ranks
-        return loss.view_as(loss)
+        return loss.clone()  # which callers may scale in place
 
     @staticmethod
     def backward(ctx, g):
