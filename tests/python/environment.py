@@ -19,12 +19,16 @@ def _make(folder):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(done) and open(done).read() == wanted:
             return True
-        try:
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES], check=True)
-        except (subprocess.CalledProcessError, OSError) as e:
-            print(f"{' '.join(PACKAGES)} cannot be installed into {folder} ({e}): nothing was tested", file=sys.stderr)
-            return False
+        for command in ([sys.executable, "-m", "venv", folder],
+                        [python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES]):
+            try:
+                said = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                reason = said.stderr.strip().splitlines()[-1:] if said.returncode else None
+            except OSError as e:
+                reason = [str(e)]
+            if reason is not None:
+                print(f"{' '.join(PACKAGES)} cannot be installed into {folder} ({' '.join(reason)}): nothing was tested", file=sys.stderr)
+                return False
         with open(done, "w") as f:
             f.write(wanted)
     return True

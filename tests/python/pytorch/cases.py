@@ -1,5 +1,6 @@
 # What the ranks run.  Each function gets its rank and its group (None: one rank) and says plain values.  Neighbours: ranks.py,
 # test_*.py (who ask).  SPDX-License-Identifier: Apache-2.0
+import importlib
 import json
 import math
 import subprocess
@@ -83,9 +84,9 @@ def live_bytes(run):
 def policies(rank, group, name, s, asked):
     """Under each policy: errors against the eager model, and bytes: said to be kept, said to be the peak, counted while it ran."""
     batch, out = models.batch(name, 1, s), {}
-    loss, want = step(models.build(name), batch)
+    loss, want = step(models.build(name, layers=2), batch)
     for ac, memory in asked:
-        model = autosp.compile(models.build(name), sp=group or 1, backend="aot_eager", ac=ac, memory=memory)
+        model = autosp.compile(models.build(name, layers=2), sp=group or 1, backend="aot_eager", ac=ac, memory=memory)
         ours, have = step(model, batch)
         model.zero_grad()
         peak = live_bytes(lambda: models.loss_of(model(**batch)).backward())
@@ -132,6 +133,53 @@ def lengths(rank, group, name, sizes):
     return {"errors": errors, "graphs": model._compiled_call_impl.backend.graphs, "quiet": abs(quiet - wanted)}
 
 
+def logits(rank, group, name, b, s):
+    """Evaluation: what else the model gives, with labels and without; then a step of training."""
+    plain, batch = models.build(name), models.batch(name, b, s)
+    model = autosp.compile(models.build(name), sp=group, backend="eager", verify=True, logits=True)
+    inputs = {k: x for k, x in batch.items() if k not in ("labels", "targets")}
+    with torch.no_grad():
+        want, have, alone = plain(**batch), model(**batch), model(**inputs)
+        far = [float((x.logits - want.logits).abs().max() / want.logits.abs().max()) for x in (have, alone)]
+    loss, g = step(plain, batch)
+    ours, h = step(model, batch)
+    return {"logits": far, "loss": abs(have.loss.item() - loss) / loss, "trained": abs(ours - loss) / loss, "gradients": worst(g, h),
+            "bits": int(alone.logits.view(torch.int32).to(torch.int64).sum())}
+
+
+def replicas(rank, group, name, how):
+    """Two groups of two ranks, each with a row of the batch of its own, their gradients averaged: against the whole batch on one rank."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "sp"))
+    batch, mine = models.batch(name, 2, 25, "all"), mesh["dp"].get_local_rank()
+    plain, model = models.build(name), models.build(name)
+    autosp.compile(model, sp=mesh["sp"], backend="eager", verify=True)
+    if how == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model, process_group=mesh["dp"].get_group())
+    if how == "fsdp2":
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model, mesh=mesh["dp"])
+    errors = []
+    for m, part in ((plain, batch), (model, {k: x[mine:mine + 1] for k, x in batch.items()})):
+        optimizer, said = torch.optim.SGD(m.parameters(), lr=0.1), []
+        for _ in range(2):
+            loss = models.loss_of(m(**part))
+            loss.backward()
+            loss = loss.detach().clone()
+            if m is not plain:
+                torch.distributed.all_reduce(loss, group=mesh["dp"].get_group())
+                loss /= 2
+            said.append(loss.item())
+            grads = {k.removeprefix("module."): p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad.clone()
+                     for k, p in m.named_parameters()}
+            optimizer.step(), optimizer.zero_grad()
+        errors.append((said, grads))
+    (a, g), (b, h) = errors
+    return {"loss": max(abs(x - y) / x for x, y in zip(a, b)), "gradients": worst(g, h)}
+
+
 def two_models(rank, group, sizes):
     """Two models in one process, one of them taken apart and built again."""
     out = []
@@ -161,8 +209,25 @@ def tools(rank, group, folder):
     return {"verify": said, "plan": autosp.plan(model, batch, sp=2, strategy="ulysses"), "path": path, "same": back[0] is batch["ids"]}
 
 
+def adamw_losses(model, batch, rates):
+    """What `autosp train` does, by PyTorch: AdamW, decay for matrices alone, gradients clipped at a norm of 1."""
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == wanted] for wanted in (True, False))
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer, losses = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8), []
+    for rate in rates:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        loss = models.loss_of(model(**batch))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def exported(rank, group, name, s, folder, program):
-    """A model as a graph with its weights, trained by autosp alone: its losses there, and the model's here with the weights of each."""
+    """A model as a graph with its weights, trained by autosp alone and here: losses of both, and of its checkpoint when it is loaded."""
     def autosp_says(*args):
         said = subprocess.run([program, *map(str, args), "--json", "-"], capture_output=True, text=True)
         assert said.returncode == 0, said.stderr
@@ -174,14 +239,15 @@ def exported(rank, group, name, s, folder, program):
         f.write(batch["input_ids"].to(torch.int16).numpy().tobytes())
     what = ("--model", graph, "--data", tokens, "--seq", s, "--ranks", 2, "--threads", 1)
     verify = next(r for r in autosp_says("verify", *what) if r["record"] == "verify")
-    steps = [r["loss"] for r in autosp_says("train", *what, "--steps", 6, "--lr", 3e-3, "--out", f"{folder}/out-{name}", "--checkpoint-every", 5)
-             if r["record"] == "step"]
+    steps = [r for r in autosp_says("train", *what, "--steps", 20, "--lr", 1e-3, "--clip", 1, "--weight-decay", 0.1, "--out",
+                                    f"{folder}/out-{name}") if r["record"] == "step"]
+    losses = adamw_losses(model, batch, [r["lr"] for r in steps])
     with torch.no_grad():
-        before = models.loss_of(model(**batch)).item()
-        for k, x in load_file(f"{folder}/out-{name}/step-000005/model.safetensors").items():
+        after = models.loss_of(model(**batch)).item()
+        for k, x in load_file(f"{folder}/out-{name}/step-000020/model.safetensors").items():
             dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])[k].copy_(x)
-        return {"torch": [before, models.loss_of(model(**batch)).item()], "autosp": [steps[0], steps[-1]],
-                "verify": [verify["loss_1"], verify["loss_p"]]}
+        loaded = models.loss_of(model(**batch)).item()
+    return {"torch": [*losses, after], "autosp": [*(r["loss"] for r in steps), loaded], "verify": [verify["loss_1"], verify["loss_p"]]}
 
 
 def engine(rank, group, config, steps):
@@ -240,6 +306,28 @@ class Unknown(models.Plain):
         return F.cross_entropy(self.head(self.norm(x))[:, :-1].reshape(-1, models.VOCAB), targets[:, 1:].reshape(-1))
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+
+class Custom(models.Plain):
+    def forward(self, ids, targets):
+        return F.cross_entropy(self.head(Doubled.apply(self.tokens(ids))).flatten(0, 1), targets.flatten())
+
+
+class Sized(models.Plain):
+    """As many rows as the data say."""
+
+    def forward(self, ids, targets):
+        return F.cross_entropy(self.head(self.tokens(ids[ids > 7])), ids[ids > 7])
+
+
 class NoLoss(models.Plain):
     def forward(self, ids, targets):
         return self.head(self.tokens(ids))
@@ -258,7 +346,7 @@ def unknown_on_whole(rank, group):
 
 def refused(rank, group, what):
     batch = models.batch("plain", 2, 22)
-    model = {"break": Breaks, "unknown": lambda: Unknown(split=True), "no loss": NoLoss}.get(what, models.Plain)()
+    model = {"break": Breaks, "unknown": lambda: Unknown(split=True), "no loss": NoLoss, "custom": Custom, "sized": Sized}.get(what, models.Plain)()
     if what == "peers":
         batch["ids"][1, 7] += rank
     if what == "lengths":
@@ -269,6 +357,14 @@ def refused(rank, group, what):
 
 def setting(rank, group, options):
     autosp.compile(nn.Linear(2, 2), **options)
+
+
+def another_torch(rank, group):
+    theirs, torch.__version__ = torch.__version__, "2.99.0"
+    try:
+        autosp.compile(nn.Linear(2, 2), sp=2)
+    finally:
+        torch.__version__ = theirs
 
 
 def twice(rank, group):
@@ -298,3 +394,7 @@ def twice(rank, group):
     model = models.build("llama")
     torch.compile(model, backend=compiler, fullgraph=True)(**models.batch("llama", 2, 24))
     return said
+
+
+def toy(rank, group, module, name, *args):
+    return getattr(importlib.import_module(module), name)(group, *args)

@@ -24,19 +24,30 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session")
-def ranks():
+def loaded():
+    """All that ranks import, before they are forked."""
     import torch._dynamo
     import torch._functorch.aot_autograd
     import transformers
+    import transformers.models.bert.modeling_bert
+    import transformers.models.gemma2.modeling_gemma2
+    import transformers.models.gemma3.modeling_gemma3
     import transformers.models.gpt2.modeling_gpt2
     import transformers.models.llama.modeling_llama
     import transformers.models.mistral.modeling_mistral
+    import transformers.models.mixtral.modeling_mixtral
+    import transformers.models.olmoe.modeling_olmoe
     import transformers.models.qwen2.modeling_qwen2
     import transformers.models.qwen3.modeling_qwen3
-
-    from ranks import Ranks
+    import transformers.trainer
 
     transformers.logging.set_verbosity_error()
+
+
+@pytest.fixture(scope="session")
+def ranks(loaded):
+    from ranks import Ranks
+
     pool = Ranks()
     yield pool
     pool.stop()

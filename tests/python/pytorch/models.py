@@ -5,19 +5,32 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 VOCAB = 61
-SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=512, initializer_range=0.2, use_cache=False, attention_dropout=0.0)
 
 
-def hugging_face(family, dropout):
+# What a family's configuration has beside SIZES.  Two layers where they differ from each other.
+MORE = {"mistral": {"sliding_window": 9}, "qwen3": {"head_dim": 12},
+        "gemma2": {"num_hidden_layers": 2, "sliding_window": 9, "head_dim": 12, "query_pre_attn_scalar": 12, "attn_implementation": "eager"},
+        "gemma3_text": {"num_hidden_layers": 2, "sliding_window": 9, "head_dim": 12, "query_pre_attn_scalar": 12,
+                        "layer_types": ["sliding_attention", "full_attention"]},
+        "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "batched_mm"},
+        "olmoe": {"num_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "batched_mm"}}
+
+
+def hugging_face(family, dropout, layers):
     import transformers
 
     if family == "gpt2":
-        config = transformers.GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=512, initializer_range=0.2,
+        config = transformers.GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=layers, n_head=4, n_positions=512, initializer_range=0.2,
                                          resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, use_cache=False, bos_token_id=1,
                                          eos_token_id=2)
+    elif family == "bert":
+        config = transformers.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=48,
+                                         max_position_embeddings=512, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        return transformers.BertForMaskedLM(config)
     else:
-        more = {"mistral": {"sliding_window": 9}, "qwen3": {"head_dim": 12}}.get(family, {})
+        more = {"num_hidden_layers": layers, **MORE.get(family, {})}
         config = transformers.AutoConfig.for_model(family, **{**SIZES, **more, "attention_dropout": dropout})
     model = transformers.AutoModelForCausalLM.from_config(config)
     model.loss_type = "ForCausalLM"
@@ -44,10 +57,10 @@ class Block(nn.Module):
 class Plain(nn.Module):
     """A user's own: other names of inputs, tied head, learned positions, the labels shifted by slices."""
 
-    def __init__(self, width=24, heads=6):
+    def __init__(self, width=24, heads=6, layers=1):
         super().__init__()
         self.tokens, self.places = nn.Embedding(VOCAB, width), nn.Embedding(512, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(2))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCAB, bias=False)
         self.head.weight = self.tokens.weight
 
@@ -59,9 +72,9 @@ class Plain(nn.Module):
         return F.cross_entropy(logits[:, :-1].reshape(-1, VOCAB), targets[:, 1:].reshape(-1))
 
 
-def build(name, dtype="f32", seed=0, dropout=0.0):
+def build(name, dtype="f32", seed=0, dropout=0.0, layers=1):
     torch.manual_seed(seed)
-    model = Plain() if name == "plain" else hugging_face(name, dropout)
+    model = Plain(layers=layers) if name == "plain" else hugging_face(name, dropout, layers)
     return model.double() if dtype == "f64" else model
 
 
@@ -75,6 +88,8 @@ def batch(name, b, s, labels="uneven", extra="", seed=1):
         targets[-1, 5:9] = -100
     if labels == "empty":
         targets[:, : s // 2 + 2] = -100
+    if name == "bert":
+        targets[ids % 3 > 0] = -100  # masked tokens alone
     if name == "plain":
         return {"ids": ids, "targets": targets}
     out = {"input_ids": ids, "labels": targets}

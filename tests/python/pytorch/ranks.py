@@ -3,12 +3,16 @@
 import importlib
 import multiprocessing
 import os
+import runpy
+import socket
 import sys
 import tempfile
+import time
 import traceback
 
 WORLD = 4
-SECONDS = 1200
+SECONDS = 600
+SECONDS_TO_REFUSE = 30
 
 
 def _serve(rank, store, pipe):
@@ -28,11 +32,42 @@ def _serve(rank, store, pipe):
             pipe.send(("raises", (type(e).__name__, str(e), traceback.format_exc())))
 
 
+def _perform(rank, ranks, port, path, arguments, log):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(port))
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(out, 1), os.dup2(out, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")
+    sys.stdout.flush()
+
+
+def perform(path, arguments, ranks, folder):
+    """A script as torchrun starts it, in processes forked from this one: what rank 0 prints."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    logs = [os.path.join(folder, f"rank{r}.log") for r in range(ranks)]
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_perform, args=(r, ranks, port, path, arguments, logs[r]), daemon=True) for r in range(ranks)]
+    for p in processes:
+        p.start()
+    for p in processes:
+        p.join(SECONDS)
+    failed = [r for r, p in enumerate(processes) if p.exitcode != 0]
+    for p in processes:
+        p.kill()
+    said = [open(log).read() for log in logs]
+    assert not failed, f"ranks {failed} of {path} failed:\n{said[failed[0]][-4000:]}"
+    return said[0]
+
+
 class Failed(AssertionError):
     """What a function raised on a rank."""
 
-    def __init__(self, rank, kind, message, trace):
-        super().__init__(f"rank {rank}: {kind}: {message}\n{trace}")
+    def __init__(self, rank, kind, message, _):
+        super().__init__(f"rank {rank}: {kind}: {message}")
         self.rank, self.kind, self.message = rank, kind, message
 
 
@@ -88,7 +123,9 @@ class Ranks:
 
     def refuse(self, module, function, ranks, *args):
         """The one message that all ranks raise."""
+        start = time.monotonic()
         said = self.run(module, function, ranks, *args)
+        assert time.monotonic() - start <= SECONDS_TO_REFUSE
         assert all(how == "raises" for how, _ in said), said
         assert all(what[0] == "Error" for _, what in said), said[0][1][2]
         messages = {what[1] for _, what in said}

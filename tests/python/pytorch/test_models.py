@@ -7,37 +7,37 @@ import pytest
 LOSS, GRADIENTS = 1e-6, 5e-6
 EXACT = 1e-12
 
-# model, ranks, batch, tokens, labels, extra inputs, strategy, compiler: what is between C's answer and the loss is the same with all
-# compilers, so most cases run the edited graph as it is.
-CASES = [
-    ("llama", 2, 2, 24, "uneven", "", "ulysses", "aot_eager"),
-    ("llama", 3, 1, 25, "empty", "", "ulysses", "eager"),
-    ("llama", 4, 2, 22, "all", "packed", "ulysses", "eager"),
-    ("llama", 3, 2, 23, "uneven", "", "ring", "aot_eager"),
-    ("qwen2", 4, 2, 25, "uneven", "", "ring", "eager"),
-    ("qwen3", 2, 2, 26, "all", "packed", "ulysses", "eager"),
-    ("mistral", 4, 2, 23, "empty", "packed", "auto", "eager"),
-    ("gpt2", 1, 2, 24, "uneven", "", "auto", "eager"),
-    ("gpt2", 3, 2, 23, "uneven", "", "ulysses", "aot_eager"),
-    ("gpt2", 4, 1, 27, "empty", "ones", "ring", "eager"),
-    ("plain", 2, 2, 24, "uneven", "", "ring", "eager"),
-    ("plain", 4, 1, 22, "all", "", "ulysses", "aot_eager"),
-]
-
-
-MODELS = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "plain")
+MODELS = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gemma3_text", "mixtral", "olmoe", "bert", "plain")
 EXTRAS = ("", "ones", "padding", "packed")
+STRATEGIES = ("ulysses", "ring")
+LABELS = ("uneven", "empty", "all")
+REFUSED = {("gemma2", 3)}  # its attention is written out, and four heads on three ranks: docs/pytorch.md
+
+
+def row(i, k, name, p, extra, strategy, compiler):
+    """model, ranks, batch, tokens, labels, extra inputs, strategy, compiler"""
+    return name, p, 1 + k // 2 % 2, 22 + (3 * i + p) % 5, LABELS[(i + 2 * p) % 3], extra if name != "plain" else "", strategy, compiler
+
+
+def cover():
+    """Every model on three of the numbers of ranks, every pair of ranks and extra inputs; the others take turns.  What is between C's
+    answer and the loss is the same with all compilers, so most cases run the edited graph as it is."""
+    for i, name in enumerate(MODELS):
+        for p in {1, 2, 3, 4} - {1 + i % 4}:
+            k = i + p + i // 4
+            if (name, p) not in REFUSED:
+                yield row(i, k, name, p, EXTRAS[k % 4], STRATEGIES[(i + p // 2) % 2], "aot_eager" if (i + 2 * p) % 6 == 0 else "eager")
 
 
 def grid():
-    """Every model under every mask, number of ranks and strategy; sizes, labels and compilers take turns."""
-    combined = itertools.product(MODELS, (1, 2, 3, 4), EXTRAS, ("ulysses", "ring"))
-    combined = [c for c in combined if c[0] != "plain" or not c[2]]
-    for i, (name, p, extra, strategy) in enumerate(combined):
-        yield name, p, 1 + i % 2, 22 + i % 5, ("uneven", "empty", "all")[i % 3], extra, strategy, ("eager", "aot_eager")[i // 2 % 2]
+    """Every model under every mask, number of ranks, strategy and compiler."""
+    combined = itertools.product(enumerate(MODELS), (1, 2, 3, 4), EXTRAS, STRATEGIES, ("eager", "aot_eager"))
+    for k, ((i, name), p, extra, strategy, compiler) in enumerate(combined):
+        if (name != "plain" or not extra) and (name, p) not in REFUSED:
+            yield row(i + k, k, name, p, extra, strategy, compiler)
 
 
-@pytest.mark.cover("name,p,b,s,labels,extra,strategy,compiler", CASES, list(grid()))
+@pytest.mark.cover("name,p,b,s,labels,extra,strategy,compiler", list(cover()), list(grid()))
 def test_as_unsharded(ranks, name, p, b, s, labels, extra, strategy, compiler):
     said = ranks.give("cases", "against_eager", p, name, b, s, "f32", {"strategy": strategy, "backend": compiler}, labels, extra)
     for r in said:
@@ -120,6 +120,21 @@ def test_another_length_does_not_compile_again(ranks):
         assert all(loss <= LOSS and grads <= GRADIENTS for loss, grads in r["errors"]), r
 
 
+@pytest.mark.parametrize("name,p,s", [("llama", 2, 25), ("bert", 3, 22)])
+def test_whole_logits_in_evaluation(ranks, name, p, s):
+    said = ranks.give("cases", "logits", p, name, 2, s)
+    for r in said:
+        assert max(r["logits"]) <= 1e-5 and r["loss"] <= LOSS and r["trained"] <= LOSS and r["gradients"] <= GRADIENTS, r
+    assert len({r["bits"] for r in said}) == 1
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp2"])
+def test_replicas_of_groups(ranks, how):
+    """A mesh of two dimensions: batches on one, the sequence on the other."""
+    for r in ranks.give("cases", "replicas", 4, "llama", how):
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
+
+
 def test_two_models_in_one_process(ranks):
     for r in ranks.give("cases", "two_models", 2, 22):
         assert all(loss <= LOSS and grads <= GRADIENTS for loss, grads in r["errors"]), r
@@ -134,20 +149,21 @@ def test_an_unknown_op_on_whole_values(ranks):
 def test_plan_export_and_verify(ranks, tmp_path):
     for r in ranks.give("cases", "tools", 2, str(tmp_path)):
         assert r["verify"]["loss"] <= LOSS and r["verify"]["gradients"] <= GRADIENTS and r["same"]
-        assert "forward: 4 x all_to_all" in r["plan"] and "1 x all_reduce" in r["plan"], r["plan"]
+        assert "forward: 2 x all_to_all" in r["plan"] and "1 x all_reduce" in r["plan"], r["plan"]
         with open(r["path"]) as f:
             assert "aten.scaled_dot_product_attention.default" in f.read()
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "gpt2"])
 def test_an_exported_graph_trains_without_pytorch(ranks, tmp_path, name):
-    """`autosp verify` and `autosp train` start from the exported weights; PyTorch goes on from theirs."""
+    """`autosp verify` and `autosp train` start from the exported weights: 20 losses as PyTorch's AdamW has them, and the checkpoint."""
     program = os.path.join(os.path.dirname(os.environ["AUTOSP_LIBRARY"]), "autosp")
     assert os.path.exists(program), f"no {program}: build it beside the library (scripts/build.sh dev autosp)"
     said, = ranks.give("cases", "exported", 1, name, 40, str(tmp_path), program)
+    assert len(said["autosp"]) == 21
     assert max(abs(a - b) for a, b in zip(said["torch"], said["autosp"])) <= 1e-5, said
     assert max(abs(x - said["torch"][0]) for x in said["verify"]) <= 1e-5, said
-    assert said["torch"][1] < said["torch"][0]
+    assert said["torch"][-1] < said["torch"][0]
 
 
 def test_a_loop_written_for_deepspeed(ranks):

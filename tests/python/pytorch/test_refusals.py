@@ -5,6 +5,8 @@ REFUSED = {
     "break": ["not one graph", "cases.py"],
     "unknown": ["aten.lgamma.default", "not supported where the sequence is split", "cases.py"],
     "no loss": ["no loss"],
+    "custom": ["autograd_function_apply", "not supported"],
+    "sized": ["not one graph", "cases.py"],
     "peers": ["ids", "other values", "rank 1", "same whole batch"],
     "lengths": ["ids", "[2, 24]", "[2, 22]", "rank 1"],
 }
@@ -18,6 +20,9 @@ def test_refused_on_all_ranks(ranks, what):
 
 @pytest.mark.parametrize("options,word", [
     ({"sp": 3}, "does not divide the 4 ranks"),
+    ({"sp": 8}, "does not divide the 4 ranks"),
+    ({"sp": 0}, "at least 1"),
+    ({"sp": -1}, "at least 1"),
     ({"sp": {"autosp_sise": 2}}, "autosp_sise"),
     ({"strategy": "rings"}, "rings"),
     ({"memory": "60 bytes"}, "60 bytes"),
@@ -38,6 +43,10 @@ def test_settings(ranks, options, word):
 ])
 def test_configurations(ranks, config, word):
     assert word in ranks.refuse("cases", "engine_refused", 1, config)
+
+
+def test_another_version_of_torch(ranks):
+    assert "torch 2.99.0 is not supported" in ranks.refuse("cases", "another_torch", 2)
 
 
 def test_a_list_fits_one_graph_once(ranks):

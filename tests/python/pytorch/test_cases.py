@@ -1,0 +1,69 @@
+# The acceptance cases of sequence parallelism by number (toys.py, toys_attention.py): values on two ranks, and on more where heads are
+# fewer.  SPDX-License-Identifier: Apache-2.0
+import math
+
+import pytest
+
+
+def near(have, want, bound):
+    if isinstance(want, list):
+        return len(have) == len(want) and all(near(a, b, bound) for a, b in zip(have, want))
+    return (math.isnan(have) and math.isnan(want)) or abs(have - want) <= bound * max(1, abs(want))
+
+
+def right(said):
+    for rows in said:
+        assert rows
+        for what, have, want, bound in rows:
+            assert near(have, want, bound), f"{what}: {have}, where {want} is right"
+    losses = {str([r[1] for r in rows if r[0] == "loss"]) for rows in said}
+    assert len(losses) == 1  # the same on all ranks, to the bit
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 6, 7, 8, 9, 10, 12, 14, 15, 20, 21, 31, 47])
+def test_case(ranks, number):
+    right(ranks.give("cases", "toy", 2, "toys", f"case_{number}"))
+
+
+@pytest.mark.parametrize("strategy", ["ulysses", "ring"])
+@pytest.mark.parametrize("number", [17, 18, 22, 23, 24, 26, 28, 35])
+def test_attention_case(ranks, number, strategy):
+    right(ranks.give("cases", "toy", 2, "toys_attention", f"case_{number}", strategy))
+
+
+def test_case_18_on_four_ranks(ranks):
+    right(ranks.give("cases", "toy", 4, "toys_attention", "case_18", "ulysses"))
+
+
+def test_case_45(ranks):
+    right(ranks.give("cases", "toy", 4, "toys", "case_45"))
+
+
+@pytest.mark.parametrize("second", ["fused", "manual", "checkpoint"])
+def test_case_32(ranks, second):
+    right(ranks.give("cases", "toy", 2, "toys_attention", "case_32", "ulysses", second))
+
+
+@pytest.mark.parametrize("name", ["tokens first", "batch by heads", "strided", "without heads", "tokens before heads"])
+def test_case_34(ranks, name):
+    right(ranks.give("cases", "toy", 2, "toys_attention", "layout", name))
+
+
+@pytest.mark.parametrize("name", ["mean", "layer_norm", "rms_norm", "roll", "flip", "max", "softmax", "variance", "outer", "rows"])
+def test_case_37(ranks, name):
+    right(ranks.give("cases", "toy", 2, "toys", "mixed", name))
+
+
+@pytest.mark.parametrize("name,words", [
+    ("last", "seq_select (at toys.py"), ("first", "seq_select (at toys.py"), ("cumsum", "seq_cumsum (at toys.py"),
+    ("sort", "the op has no sharding rule"), ("norm", "aten.linalg_vector_norm.default (at toys.py")])
+def test_case_37_is_refused(ranks, name, words):
+    assert words in ranks.refuse("cases", "toy", 2, "toys", "mixed", name)
+
+
+def test_buffers_are_not_written(ranks):
+    assert "changes calls" in ranks.refuse("cases", "toy", 2, "toys", "counted")
+
+
+def test_inputs_that_are_trained(ranks):
+    right(ranks.give("cases", "toy", 2, "toys", "given"))
