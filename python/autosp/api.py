@@ -8,8 +8,10 @@ import weakref
 import torch
 import torch.distributed as dist
 
+from . import neighbours
 from .backend import COMPILERS, STRATEGIES, Backend, Settings
 from .capi import Error
+from .neighbours import is_hybrid
 from .policy import POLICIES
 
 TORCH = (2, 13)
@@ -76,12 +78,16 @@ def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False,
     version = tuple(int(x) for x in torch.__version__.split(".")[:2])
     if version != TORCH:
         raise Error(f"torch {torch.__version__} is not supported: this version of autosp reads the graphs of torch {TORCH[0]}.{TORCH[1]}")
-    if strategy not in STRATEGIES:
-        raise Error(f"strategy={strategy!r} is not known; there are {', '.join(STRATEGIES)}")
+    if strategy not in STRATEGIES and not is_hybrid(strategy):
+        raise Error(f"strategy={strategy!r} is not known; there are {', '.join(STRATEGIES)}, hybrid:UxR")
     if backend not in COMPILERS:
         raise Error(f"backend={backend!r} is not known; there are {', '.join(COMPILERS)}")
     policy, memory = _policy(memory, ac, backend)
     group, own = _group(sp)
+    if is_hybrid(strategy):
+        if group is None:
+            raise Error(f"strategy={strategy!r} is for several ranks; sp={sp!r} is one")
+        neighbours.make(group, strategy)
     return Settings(group=group, own_group=own, strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())),
                     policy=policy, memory=memory, logits=logits)
 
@@ -177,13 +183,15 @@ class _Call:
         """What was made for this model alone.  On all ranks, as compile was."""
         self.compiled = self.backend.last = None
         if self.settings.own_group:
+            neighbours.release(self.settings.group, self.settings.strategy)
             dist.destroy_process_group(self.settings.group)
 
 
 def compile(model, sp=1, strategy="auto", memory=None, backend="inductor", seq_dim=1, check=True, verify=False, roles=None, ac=None,
             logits=False):
     """The model itself, whose calls are split over the ranks of sp.  Every rank passes the same whole batch; the loss and the
-    gradients are the global ones.  strategy: how attention meets the whole sequence (auto, ulysses, ring).  seq_dim: of the inputs.
+    gradients are the global ones.  strategy: how attention meets the whole sequence (auto, ulysses, ring,
+    hybrid:UxR).  seq_dim: of the inputs.
     memory: bytes that a rank may take, as "60GiB"; ac: what is kept for the backward pass (none, default, sac, layer, budget).
     check: compare the batch across ranks in each call.  verify: C reads the edited graph again and proves it.  roles: what inputs of
     other names are, as {"tokens": "input_ids"}.  logits: calls under torch.no_grad() give the other outputs too, whole on every rank."""

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 from . import call, head
+from .neighbours import name_of
 from .ring import ring_forward
 from .rows import places_of, room
 
@@ -120,13 +121,14 @@ def all_reduce(x, *, group):
 
 
 def all_to_all(x, split, gather, ranks, whole, split_unit, gather_unit, zero, *, group):
-    """Parts of `split` go to the ranks, theirs of `gather` are put together: `whole` items of it where parts may be ragged."""
+    """Parts of `split` go to the ranks (of a group, or neighbours within it), theirs of `gather` are put together: `whole` items of it
+    where parts may be ragged."""
     n = x.shape[split]
     if n % (ranks * split_unit) != 0:
         at = parts(n, split_unit, ranks, x.device)
         x = torch.where(_along(at >= 0, split, x), x.index_select(split, at.clamp(min=0)), 0)
     x = x.unflatten(split, (ranks, room(n // split_unit, ranks) * split_unit)).movedim(split, 0)
-    y = _Exchange.apply(x, group).movedim(0, gather).flatten(gather, gather + 1)
+    y = _Exchange.apply(x, name_of(group, ranks)).movedim(0, gather).flatten(gather, gather + 1)
     if not _given(whole):
         return y
     if whole % (ranks * gather_unit) != 0:

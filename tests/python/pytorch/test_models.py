@@ -46,6 +46,14 @@ def test_as_unsharded(ranks, name, p, b, s, labels, extra, strategy, compiler):
     assert len({tuple(r["ops"]) for r in said}) == 1  # all ranks run the same graph
 
 
+@pytest.mark.parametrize("name,extra", [("mistral", "packed"), ("plain", "")])
+def test_a_mesh_of_ranks(ranks, name, extra):
+    """Heads within pairs of neighbours, keys and values round the pairs; 4 does not divide the tokens."""
+    for r in ranks.give("cases", "against_eager", 4, name, 2, 27, "f32", {"strategy": "hybrid:2x2", "backend": "eager"}, "uneven", extra):
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
+        assert "ring_sdpa" in r["ops"] and "all_to_all" in r["ops"], r["ops"]
+
+
 @pytest.mark.parametrize("p,s,strategy", [(2, 23, "ulysses"), (3, 25, "ring")])
 def test_exact_in_f64(ranks, p, s, strategy):
     for r in ranks.give("cases", "against_eager", p, "plain", 2, s, "f64", {"strategy": strategy, "backend": "eager"}):
