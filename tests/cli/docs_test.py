@@ -19,7 +19,8 @@ def without_times(transcript):
     """Lines with what machines differ in left out: times, prices, kernels' scratch and the totals that it is in."""
     lines = re.sub(r"(strategy .*\n)(?: {8,}.*ms a step.*\n(?: {8}.*\n)*)", r"\1", transcript).splitlines()
     numbers = re.compile(r"compiled in|^memory|workspace|fragments|scratch|tokens/s|^strategy|^loss|against|worst|^ +\d.*1e-05|: \w+$")
-    return [re.sub(r"[\d.e+-]*\d", "#", x) if numbers.search(x) else x for x in lines]
+    # Columns are as wide as their numbers: a slow machine's are wider.
+    return [re.sub(" +", " ", re.sub(r"[\d.e+-]*\d", "#", x)) if numbers.search(x) else x for x in lines]
 
 
 class Docs(Case):
