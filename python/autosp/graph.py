@@ -229,6 +229,14 @@ class Writer:
             out["line"] = line
         return out
 
+    def placed(self, n):
+        """The node; what is wrong with it, with its place."""
+        try:
+            return self.node(n)
+        except Error as e:
+            layer, line = where(n)
+            raise Error(f"{op_name(n.target)} ({f'{layer} at ' if layer else ''}{line}): {e}") from None
+
     def constant(self, n):
         t = self.graph
         for part in n.target.split("."):
@@ -244,7 +252,7 @@ class Writer:
             if n.op == "get_attr":
                 nodes.append(self.constant(n))
             elif n.op == "call_function" and is_data(value_of(n)) and op_name(n.target) != "autosp.draw":
-                nodes.append(self.node(n))
+                nodes.append(self.placed(n))
         outputs = [{"ref": self.names.setdefault(n, n.name)} if isinstance(n, torch.fx.Node) else None for n in self.outputs()]
         inputs = [{"name": i.name, "role": i.role, **self.type(i.value)} for i in self.inputs]
         line = lambda items: ",\n".join(json.dumps(x, separators=(",", ":")) for x in items)
