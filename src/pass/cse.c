@@ -5,15 +5,17 @@
 //   %3 = add %1, %2
 //
 // Two nodes are equal when op, operands, attributes and result types are.  Operands are rewired as
-// the walk goes, so equal chains collapse in one sweep.  Collectives are left alone.  O(nodes).
+// the walk goes, so equal chains collapse in one sweep.  Collectives are left alone, and so is the
+// seed of the backward: the forward may have a constant 1/P too.  O(nodes).
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/pass.h"
 
 // What makes a node equal to another, as bytes; false when the node is never shared.
 static bool put_key(asp_text *t, const asp_graph *g, const asp_node_info *info, const asp_val *map)
 {
+    const char *name = asp_val_at(g, info->first)->name;
     if (info->op == ASP_OP_input || info->op == ASP_OP_param ||
-        asp_op_has(info->op, ASP_COLLECTIVE))
+        asp_op_has(info->op, ASP_COLLECTIVE) || (name && strcmp(name, ASP_SEED_NAME) == 0))
         return false;
     t->n = 0;
     asp_put(t, "%d", (int)info->op);

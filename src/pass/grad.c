@@ -118,7 +118,12 @@ asp_status asp_pass_grad(asp_pass *px, asp_graph *g)
     asp_node last = g->tail;
     asp_type scalar = *asp_val_type(g, loss);
     asp_val seed = asp_build_constant(&s.b, 1.0 / (double)g->ranks, &scalar);
-    asp_graph_name(g, seed, ASP_SEED_NAME);
+    const asp_val namesake = asp_graph_find(g, ASP_SEED_NAME); // the program's own
+    if (namesake.i) {
+        asp_graph_move_name(g, namesake, seed);
+        asp_graph_name(g, namesake, ASP_SEED_NAME);
+    } else
+        asp_graph_name(g, seed, ASP_SEED_NAME);
     s.cotangent[loss.i] = seed;
     for (asp_node n = last; n.i; n = asp_node_at(g, n)->prev) ASP_TRY(step_back(&s, n));
     add_outputs(&s, last);
