@@ -190,14 +190,24 @@ asp_status asp_sdpa_sink_grad_infer(asp_infer *in)
 
 // ---- derivative, rule --------------------------------------------------------------------------
 
-// Dao et al. 2022, algorithm 4.  The log-sum-exp is for the derivative alone: nothing may depend on
-// it.  What derives by bias and sinks stands alone, so that it goes where nothing reads it.
+void asp_sdpa_refuse_lse(asp_builder *b, asp_node n)
+{
+    b->status = asp_fail(b->g->cx, ASP_ERR_UNSUPPORTED,
+                         "%s has no derivative by its second result, the log-sum-exp, and the loss "
+                         "depends on that; make it by logsumexp of the scores",
+                         asp_node_str(b->g, n));
+}
+
+// Dao et al. 2022, algorithm 4.  The log-sum-exp is for this derivative alone.  What derives by
+// bias and sinks stands alone, so that it goes where nothing reads it.
 void asp_sdpa_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_val *out_in)
 {
     const asp_node_info *info = asp_node_at(b->g, n);
     const asp_sdpa_attr *a = info->attr;
-    ASP_CHECK(cotangent[1].i == 0);
-    if (!cotangent[0].i) return;
+    if (cotangent[1].i) {
+        asp_sdpa_refuse_lse(b, n);
+        return;
+    }
     asp_val in[ASP_MAX_OPERANDS + 3] = {asp_in(b, n, 0),  asp_in(b, n, 1),  asp_in(b, n, 2),
                                         asp_out(b, n, 0), asp_out(b, n, 1), cotangent[0]};
     const uint32_t n_in = info->n_in + 3;

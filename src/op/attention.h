@@ -32,6 +32,10 @@ typedef struct asp_sdpa_parts {
 // first: behind q, k, v (sdpa: 3) or q, k, v, out, lse, dout (its derivatives: 6).
 asp_sdpa_parts asp_sdpa_parts_of(const asp_sdpa_attr *a, const asp_mask *m, uint32_t first);
 
+// For derivatives: fails, naming the attention, whose log-sum-exp the loss depends on.
+struct asp_builder;
+void asp_sdpa_refuse_lse(struct asp_builder *b, asp_node n);
+
 // Plain attention: every other field at its default.
 static inline asp_sdpa_attr asp_sdpa_attr_of(double scale, bool causal)
 {

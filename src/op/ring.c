@@ -55,8 +55,10 @@ void asp_ring_sdpa_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp
 {
     const asp_node_info *info = asp_node_at(b->g, n);
     const asp_sdpa_attr *a = info->attr;
-    ASP_CHECK(cotangent[1].i == 0);
-    if (!cotangent[0].i) return;
+    if (cotangent[1].i) {
+        asp_sdpa_refuse_lse(b, n);
+        return;
+    }
     asp_val in[ASP_MAX_OPERANDS + 3] = {asp_in(b, n, 0),  asp_in(b, n, 1),  asp_in(b, n, 2),
                                         asp_out(b, n, 0), asp_out(b, n, 1), cotangent[0]};
     asp_mask m;

@@ -46,6 +46,12 @@ static const refusal refusals[] = {
      ASP_ERR_UNSUPPORTED,
      true,
      {"sdpa", "layers.3.attn", "no derivative by its operand 3"}},
+    {"a log-sum-exp that is derived",
+     HEADS "%o, %l : f64[B, 4, S, 2], f64[B, 4, S] = sdpa %q, %q, %q {scale = 0.7} @ "
+           "\"layers.3.attn\"\n" END("l", "[0, 1, 2]"),
+     ASP_ERR_UNSUPPORTED,
+     true,
+     {"sdpa", "layers.3.attn", "no derivative by its second result", "logsumexp"}},
     {"a size that nobody bound",
      TOKENS "%m : f64[T, 8] = input {name = \"m\"}\n%s : f64[8] = sum %m {dims = [0]}\n"
             "%y : f64[B, S, 8] = mul %x, %s\n" END("y", "[0, 1, 2]"),
