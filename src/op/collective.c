@@ -92,7 +92,6 @@ void asp_shorten_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp_v
 asp_status asp_mask_tail_infer(asp_infer *in)
 {
     ASP_TRY(want_part(in, in->attr));
-    ASP_TRY(asp_want_float(in, 0));
     return asp_result_like(in, 0);
 }
 

@@ -125,7 +125,11 @@ void asp_find_single_item(const asp_sharder *s, asp_val v, const asp_chain *stat
         for (uint32_t i = 0; i < list.n; i++)
             if (asp_parts_of(s, state, list.at[i]) > 1)
                 room = asp_size_mul(s->g, room, local_atom(s, state, list.at[i]));
-        if (p.parts == 1 || !asp_size_equal(room, asp_size_num(s->g, 1))) continue;
+        const asp_size one = asp_size_num(s->g, 1);
+        // Nor does a size tell [1, 2 of 8] from [1 of 4, 2].
+        const bool beside = d > 0 && asp_size_equal(asp_val_type(s->g, v)->dim[d - 1], one) &&
+                            asp_size_equal(p.outer, one) && asp_size_is_num(s->g, room, NULL);
+        if (p.parts == 1 || (!asp_size_equal(room, one) && !beside)) continue;
         out_attr->split = d;
         out_attr->before = p.outer;
     }
@@ -296,7 +300,8 @@ static asp_status mask_sum(asp_sharder *s, asp_node n, uint8_t letter, const asp
     if (info->op == ASP_OP_cross_entropy || info->op == ASP_OP_nll) return ASP_OK; // by labels
     for (uint32_t i = 0; i < info->n_in; i++) {
         asp_val v = info->in[i];
-        if (!asp_dtypes[asp_val_type(s->g, v)->dtype].is_float) continue;
+        // Of a product's operands a float one; else what is summed is whole numbers.
+        if (info->n_in > 1 && !asp_dtypes[asp_val_type(s->g, v)->dtype].is_float) continue;
         for (uint32_t d = 0; d < asp_val_type(s->g, v)->rank; d++) {
             const asp_rule_dim *dim = &a->rule.in[i][d];
             bool has = false;
