@@ -409,16 +409,20 @@ static bool counts_tokens(const asp_axes *x, asp_node n)
 
 static bool keeps_token_axes(asp_op op)
 {
-    return op == ASP_OP_view || op == ASP_OP_permute || op == ASP_OP_cast;
+    return op == ASP_OP_view || op == ASP_OP_permute || op == ASP_OP_cast || op == ASP_OP_stack ||
+           op == ASP_OP_select || op == ASP_OP_unbind;
 }
 
+// Do tokens stand where they do, dim by dim?  Of two inputs too: where(labels >= 0, labels, ids).
 static bool same_axes(const asp_axes *x, asp_val a, asp_val b)
 {
     const asp_type *s = asp_val_type(x->g, a), *t = asp_val_type(x->g, b);
     if (s->rank != t->rank) return false;
     for (uint32_t d = 0; d < s->rank; d++) {
         const asp_atoms p = x->dims[a.i][d], q = x->dims[b.i][d];
-        if (p.n != q.n || (p.n && memcmp(p.at, q.at, p.n * sizeof p.at[0]) != 0)) return false;
+        if (!asp_size_equal(s->dim[d], t->dim[d]) ||
+            asp_axes_count_tokens(x, p) != asp_axes_count_tokens(x, q))
+            return false;
     }
     return true;
 }
@@ -429,7 +433,6 @@ static void keep_axes_of_numbers(asp_axes *x, asp_node n)
 {
     const asp_node_info *info = asp_node_at(x->g, n);
     asp_val from = {0};
-    if (!asp_op_has(info->op, ASP_POINTWISE)) return;
     for (uint32_t i = 0; i < info->n_in; i++) {
         const asp_val v = info->in[i];
         if (!x->dims[v.i]) continue;
@@ -442,7 +445,36 @@ static void keep_axes_of_numbers(asp_axes *x, asp_node n)
     if (whole) x->dims[info->first.i] = x->dims[from.i];
 }
 
-static void visit(asp_axes *x, asp_node n)
+// So are ids that the program shifts, rolls or sorts.  Of another length (a slice, one more in
+// front) they are a sequence of their own; `widens`: only a program that has no other is read so,
+// since ids that stand beside what is cut out of its tokens, x[:, :-1] + embedding(ids[:, 1:]),
+// take its axis.
+static void keep_axes_of_arranged(asp_axes *x, asp_node n, bool widens)
+{
+    const asp_node_info *info = asp_node_at(x->g, n);
+    asp_val from = {0};
+    for (uint32_t i = 0; i < info->n_in && !from.i; i++)
+        if (x->dims[info->in[i].i]) from = info->in[i];
+    const asp_type *s = asp_val_type(x->g, from);
+    for (uint32_t i = 0; i < info->n_out; i++) {
+        const asp_val v = asp_node_result(x->g, n, i);
+        const asp_type *t = asp_val_type(x->g, v);
+        bool fits = t->rank == s->rank;
+        for (uint32_t d = 0; fits && d < t->rank; d++)
+            fits = widens || asp_size_equal(s->dim[d], t->dim[d]);
+        if (!fits) continue;
+        x->dims[v.i] = ASP_NEW_ARRAY(x->arena, asp_atoms, t->rank);
+        for (uint32_t d = 0; d < t->rank; d++) {
+            const asp_atoms list = flat(x, x->dims[from.i][d]);
+            const bool same = asp_size_equal(s->dim[d], t->dim[d]);
+            x->dims[v.i][d] = same ? list : fresh(x, t->dim[d]);
+            if (same || x->dims[v.i][d].n == 0) continue;
+            x->atoms.at[x->dims[v.i][d].at[0]].token = asp_axes_count_tokens(x, list) > 0;
+        }
+    }
+}
+
+static void visit(asp_axes *x, asp_node n, bool widens)
 {
     const asp_node_info *info = asp_node_at(x->g, n);
     bool replicable = true, needs = info->op == ASP_OP_param, any_float = false, axes = false;
@@ -465,11 +497,21 @@ static void visit(asp_axes *x, asp_node n)
         x->node[n.i] = node_axes(x, n, starts);
     else if (axes && keeps_token_axes(info->op))
         node_axes(x, n, true);
-    else if (axes)
+    else if (axes && asp_op_has(info->op, ASP_POINTWISE))
         keep_axes_of_numbers(x, n);
+    else if (axes)
+        keep_axes_of_arranged(x, n, widens);
 }
 
-void asp_axes_analyse(asp_arena *a, asp_graph *g, asp_axes *out_axes)
+static bool finds_tokens(const asp_axes *x)
+{
+    ASP_FOR_NODES (x->g, n)
+        if (x->node[n.i] && asp_axes_count_value_tokens(x, asp_node_at(x->g, n)->first))
+            return true;
+    return false;
+}
+
+static void walk_graph(asp_arena *a, asp_graph *g, bool widens, asp_axes *out_axes)
 {
     asp_axes x = {.g = g, .arena = a};
     x.replicable = ASP_NEW_ARRAY(a, bool, g->vals.n);
@@ -477,7 +519,7 @@ void asp_axes_analyse(asp_arena *a, asp_graph *g, asp_axes *out_axes)
     x.dims = ASP_NEW_ARRAY(a, asp_atoms *, g->vals.n);
     x.node = ASP_NEW_ARRAY(a, asp_node_axes *, g->nodes.n);
     ASP_PUSH(a, &x.atoms, (asp_atom){0});
-    ASP_FOR_NODES (g, n) visit(&x, n);
+    ASP_FOR_NODES (g, n) visit(&x, n, widens);
     for (uint32_t v = 1; v < g->vals.n; v++)
         for (uint32_t d = 0; x.dims[v] && d < g->vals.at[v].type.rank; d++)
             x.dims[v][d] = flat(&x, x.dims[v][d]);
@@ -485,6 +527,12 @@ void asp_axes_analyse(asp_arena *a, asp_graph *g, asp_axes *out_axes)
         for (uint32_t c = 0; x.node[n] && c < x.node[n]->rule.n_letters; c++)
             x.node[n]->letter[c] = flat(&x, x.node[n]->letter[c]);
     *out_axes = x;
+}
+
+void asp_axes_analyse(asp_arena *a, asp_graph *g, asp_axes *out_axes)
+{
+    walk_graph(a, g, false, out_axes);
+    if (!finds_tokens(out_axes)) walk_graph(a, g, true, out_axes);
 }
 
 uint32_t asp_axes_base(const asp_axes *x, uint32_t atom)

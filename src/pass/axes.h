@@ -39,7 +39,7 @@ typedef struct asp_node_axes {
 // A value is replicable when every rank can have it whole for nothing: inputs, parameters and what
 // is computed from them, up to the first op that needs a gradient and has a token or symbolic
 // dimension (the embedding).  Replicable values have no axes (one iota may serve as rows and as
-// columns), but for token inputs seen through view, permute and cast.
+// columns), but for token inputs and what is made of them number by number or in another order.
 typedef struct asp_axes {
     asp_graph *g;                  // borrowed
     asp_arena *arena;              // borrowed; holds everything below
