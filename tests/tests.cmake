@@ -96,7 +96,7 @@ endif()
 # Random programs on several ranks against one device (more of them: test_property 50000 2001).
 if(BUILD_TESTING)
   set(random_programs tests/property/support/random_program.c tests/property/support/random_attention.c
-      tests/property/support/text_run.c)
+      tests/property/support/random_snippets.c tests/property/support/text_run.c)
   add_executable(test_property tests/property/property_test.c ${random_programs})
   target_compile_definitions(test_property PRIVATE "ASP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
   target_include_directories(test_property PRIVATE tests)
@@ -120,7 +120,7 @@ if(CMOCKA AND BUILD_TESTING)
     get_filename_component(short ${source} NAME_WE)
     add_executable(case_${short} ${source} tests/cases/support/cases.c tests/cases/support/decoder.c
                    tests/property/support/text_run.c tests/property/support/random_program.c
-                   tests/property/support/random_attention.c)
+                   tests/property/support/random_attention.c tests/property/support/random_snippets.c)
     target_compile_options(case_${short} PRIVATE -Wno-missing-prototypes)
     target_include_directories(case_${short} PRIVATE tests)
     target_link_libraries(case_${short} PRIVATE ${below} ${CMOCKA} asp_flags)

@@ -19,7 +19,7 @@
 #define SHRUNK 10 // failures that are shrunk
 
 typedef struct setting {
-    int64_t ranks, batch, seq;
+    int64_t ranks, batch, seq, tile;
     const char *ac;
     uint64_t seed;
     char sp[32];
@@ -50,13 +50,14 @@ static void draw_strategy(setting *s, uint64_t x)
 static setting draw_setting(uint64_t seed)
 {
     static const int64_t ranks[] = {2, 3, 4, 5, 6, 8};
-    static const char *const ac[] = {"none", "sac", "layer"};
+    static const char *const ac[] = {"none", "sac", "layer", "default"};
     uint64_t x = (seed + 77) * UINT64_C(0x9e3779b97f4a7c15);
     setting s = {.seed = seed};
     s.ranks = ranks[(x >> 20) % ASP_COUNT_OF(ranks)];
     s.batch = 1 + (int64_t)((x >> 26) % 3);
     s.seq = s.ranks + (int64_t)((x >> 32) % 8);
     s.ac = ac[(x >> 40) % ASP_COUNT_OF(ac)];
+    s.tile = (x >> 42) % 3 ? 0 : 1 + (int64_t)((x >> 18) % 4);
     draw_strategy(&s, x >> 44);
     return s;
 }
@@ -68,6 +69,7 @@ static text_result run(const char *text, const setting *s, int64_t ranks, double
                    .batch = s->batch,
                    .seq = s->seq,
                    .threads = 1,
+                   .tile = ranks > 1 ? s->tile : 0,
                    .sp = s->sp,
                    .ac = s->ac,
                    .seed = s->seed,
@@ -128,9 +130,10 @@ static char *text_of(asp_arena *a, const random_program *p, const setting *s, co
     asp_text t;
     asp_text_init(&t, a);
     if (why)
-        asp_put(&t, "# seed %llu: ranks %lld, B %lld, S %lld, --sp %s, --ac %s\n# %s\n",
+        asp_put(&t,
+                "# seed %llu: ranks %lld, B %lld, S %lld, --sp %s, --ac %s, --tile %lld\n# %s\n",
                 (unsigned long long)s->seed, (long long)s->ranks, (long long)s->batch,
-                (long long)s->seq, s->sp, s->ac, why);
+                (long long)s->seq, s->sp, s->ac, (long long)s->tile, why);
     random_program_text(p, &t);
     return t.at;
 }
@@ -203,14 +206,16 @@ static int run_found(void)
     if (glob(FOUND "*.ir", 0, NULL, &files) != 0) return 1;
     for (size_t i = 0; i < files.gl_pathc; i++) {
         char text[32768], sp[32], ac[32], why[600] = "";
-        long long seed, ranks, batch, seq;
+        long long seed, ranks, batch, seq, tile = 0; // older ones say nothing of tiles
         FILE *f = fopen(files.gl_pathv[i], "r");
         if (!f) return 1;
         text[fread(text, 1, sizeof text - 1, f)] = '\0';
         fclose(f);
-        bool read = sscanf(text, "# seed %lld: ranks %lld, B %lld, S %lld, --sp %31[^,], --ac %31s",
-                           &seed, &ranks, &batch, &seq, sp, ac) == 6;
-        setting s = {ranks, batch, seq, ac, (uint64_t)seed, ""};
+        bool read = sscanf(text,
+                           "# seed %lld: ranks %lld, B %lld, S %lld, --sp %31[^,], --ac %31[a-z], "
+                           "--tile %lld",
+                           &seed, &ranks, &batch, &seq, sp, ac, &tile) >= 6;
+        setting s = {ranks, batch, seq, tile, ac, (uint64_t)seed, ""};
         snprintf(s.sp, sizeof s.sp, "%s", sp);
         verdict v = read ? judge_text(strstr(text, "graph "), &s, NULL, why, sizeof why) : WRONG;
         if (v != RIGHT) printf("%s: %s\n", files.gl_pathv[i], why);

@@ -30,4 +30,5 @@ void param_sq(gen *g, const char *name, long long o, long long i); // %<name><i>
 void norm(gen *g);     // %n<i> = a norm of %h<i>, or itself
 void residual(gen *g); // %h<i+1> = %h<i> + %r<i>, perhaps through dropout
 
-block_fn attention, manual, linear_attention, folded_heads, cross_attention;
+block_fn attention, manual, linear_attention, folded_heads, cross_attention, snippet, computed_mask,
+    loss_snippet;

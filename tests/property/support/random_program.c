@@ -213,7 +213,11 @@ static const struct {
               {"batch_norm", batch_norm},
               {"sequence_first", sequence_first},
               {"positional", positional},
-              {"experts", experts}};
+              {"experts", experts},
+              {"snippet", snippet},
+              {"snippet", snippet},
+              {"snippet", snippet},
+              {"computed_mask", computed_mask}};
 
 // ---- losses ------------------------------------------------------------------------------------
 
@@ -287,7 +291,23 @@ static void loss_last_token(gen *g)
 }
 
 static block_fn *const losses[] = {loss_shifted, loss_direct,     loss_sliced, loss_z,
-                                   loss_squares, loss_last_token, loss_forms,  loss_chunks};
+                                   loss_squares, loss_last_token, loss_forms,  loss_chunks,
+                                   loss_snippet, loss_snippet,    loss_snippet};
+
+// ---- what the first embedding reads
+// -------------------------------------------------------------
+
+static const char *const first_ids[] = {
+    "",
+    "  %read : i64[B, S] = shift %ids {by = -1, fill = 3, dim = 1}\n",
+    "  %ids1 : i64[B, S - 1] = slice %ids {dim = 1, end = S - 1}\n"
+    "  %bos : i64[B, 1] = constant {value = 2}\n"
+    "  %read : i64[B, S] = cat %bos, %ids1 {dim = 1}\n",
+    "  %zero : i64[] = constant\n  %valid : bool[B, S] = ge %labels, %zero\n"
+    "  %read : i64[B, S] = where %valid, %labels, %ids\n",
+};
+
+_Static_assert(ASP_COUNT_OF(first_ids) == RANDOM_IDS, "one text for each");
 
 // ---- the program -------------------------------------------------------------------------------
 
@@ -304,6 +324,7 @@ random_program random_program_draw(uint64_t seed)
     }
     p.loss = pick(&g, (int)ASP_COUNT_OF(losses));
     p.tied = coin(&g);
+    p.ids = pick(&g, 3) ? 0 : pick(&g, RANDOM_IDS);
     return p;
 }
 
@@ -316,7 +337,8 @@ void random_program_text(const random_program *p, asp_text *t)
     PUT("  %%keep : i64[B, S] = input {name = \"keep\"}\n");
     PUT("  %%positions : i64[S] = iota\n");
     PUT("  %%table : f64[19, %lld] = param {name = \"table\"}\n", D);
-    PUT("  %%h0 : f64[B, S, %lld] = embedding %%ids, %%table\n", D);
+    PUT("%s", first_ids[p->ids]);
+    PUT("  %%h0 : f64[B, S, %lld] = embedding %%%s, %%table\n", D, p->ids ? "read" : "ids");
     for (; g->i < p->n; g->i++) {
         g->state = p->block[g->i].seed;
         g->site = 10 * g->i + 1;

@@ -8,6 +8,7 @@
 #include "base/base.h"
 
 #define RANDOM_BLOCKS 6
+#define RANDOM_IDS 4 // ways of what the first embedding reads
 
 typedef struct random_program {
     int n;
@@ -19,6 +20,7 @@ typedef struct random_program {
     uint64_t loss_seed;
     int64_t width; // D
     bool tied;
+    int ids;
 } random_program;
 
 random_program random_program_draw(uint64_t seed);

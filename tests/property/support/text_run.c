@@ -161,6 +161,7 @@ static asp_status compile(asp_ctx *cx, void *arg)
                              .batch = c->batch,
                              .seq = c->seq,
                              .threads = c->threads,
+                             .tile = c->tile,
                              .sp = c->sp,
                              .ac = c->ac,
                              .dtype = c->dtype,

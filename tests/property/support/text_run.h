@@ -17,6 +17,7 @@ typedef struct text_case {
     const char *text; // a module graph; inputs: i64 tokens, labels and others
     int64_t ranks, batch, seq;
     int threads;
+    int64_t tile; // rows of a chunk; 0: none
     const char *sp, *ac;
     asp_dtype dtype; // bf16: of an f32 program
     uint64_t seed;
