@@ -297,14 +297,19 @@ static block_fn *const losses[] = {loss_shifted, loss_direct,     loss_sliced, l
 // ---- what the first embedding reads
 // -------------------------------------------------------------
 
+#define READ_CAT                                                    \
+    "  %ids1 : i64[B, S - 1] = slice %ids {dim = 1, end = S - 1}\n" \
+    "  %bos : i64[B, 1] = constant {value = 2}\n"                   \
+    "  %read : i64[B, S] = cat %bos, %ids1 {dim = 1}\n"
+#define READ_WHERE                                                            \
+    "  %zero : i64[] = constant\n  %valid : bool[B, S] = ge %labels, %zero\n" \
+    "  %read : i64[B, S] = where %valid, %labels, %ids\n"
+
 static const char *const first_ids[] = {
     "",
     "  %read : i64[B, S] = shift %ids {by = -1, fill = 3, dim = 1}\n",
-    "  %ids1 : i64[B, S - 1] = slice %ids {dim = 1, end = S - 1}\n"
-    "  %bos : i64[B, 1] = constant {value = 2}\n"
-    "  %read : i64[B, S] = cat %bos, %ids1 {dim = 1}\n",
-    "  %zero : i64[] = constant\n  %valid : bool[B, S] = ge %labels, %zero\n"
-    "  %read : i64[B, S] = where %valid, %labels, %ids\n",
+    READ_CAT,
+    READ_WHERE,
 };
 
 _Static_assert(ASP_COUNT_OF(first_ids) == RANDOM_IDS, "one text for each");
