@@ -206,6 +206,18 @@ def _buckets(grads):
         yield at
 
 
+@torch.library.custom_op("autosp::bucket", mutates_args=())
+def bucket(grads: list[torch.Tensor]) -> torch.Tensor:
+    """An op of its own, so that the bucket is made when all of it is there: a `cat` Inductor has written to by each gradient, and the
+    whole of it would be there from the first one on."""
+    return torch.cat([g.reshape(-1) for g in grads])
+
+
+@bucket.register_fake
+def _(grads):
+    return grads[0].new_empty(sum(g.numel() for g in grads))
+
+
 class _SumGradients(torch.autograd.Function):
     @staticmethod
     def forward(ctx, group, *params):
@@ -217,10 +229,9 @@ class _SumGradients(torch.autograd.Function):
     def backward(ctx, *grads):
         present = [g for g in grads if g is not None]
         summed = []
-        for bucket in _buckets(present):
-            flat = torch.cat([g.reshape(-1) for g in bucket])
-            flat = collectives.wait_tensor(collectives.all_reduce(flat, "sum", ctx.group))
-            summed += [s.view(g.shape) for s, g in zip(flat.split([g.numel() for g in bucket]), bucket)]
+        for grads_of_one in _buckets(present):
+            flat = collectives.wait_tensor(collectives.all_reduce(bucket(grads_of_one), "sum", ctx.group))
+            summed += [s.view(g.shape) for s, g in zip(flat.split([g.numel() for g in grads_of_one]), grads_of_one)]
         summed = iter(summed)
         return None, *(None if g is None else next(summed) for g in grads)
 
