@@ -363,7 +363,7 @@ static const struct {
               {"local labels counted", local_labels_counted, NULL},
               {"dropout of local indices", local_random, NULL},
               {"attention dropout of local heads", local_heads, "dropout = 0.2"},
-              {"a view that names another dim", view_of_other_dim, NULL},
+              {"a view that names another dim", view_of_other_dim, "f64[B*2, S, S] = bmm"},
               {"a ring lost", ring_lost, NULL},
               {"a ring in another order", ring_of_other_order, NULL},
               {"a ring of other groups", ring_of_other_groups, NULL},
