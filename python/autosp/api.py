@@ -161,7 +161,8 @@ class _Call:
         self.backend = Backend(settings)
         self.settings, self.seq_dim, self.check = settings, seq_dim, check
         self.model = weakref.ref(model)
-        self.compiled = torch.compile(_own_code(_call), backend=self.backend, fullgraph=True)
+        self.own = _own_code(_call)
+        self.compiled = torch.compile(self.own, backend=self.backend, fullgraph=True)
 
     def __call__(self, *args, **kwargs):
         named = [(f"input {i}", x) for i, x in enumerate(args) if isinstance(x, torch.Tensor)]
@@ -181,7 +182,9 @@ class _Call:
 
     def release(self):
         """What was made for this model alone.  On all ranks, as compile was."""
-        self.compiled = self.backend.last = None
+        scope = self.own.__globals__  # Dynamo holds on to it as long as the model's parameters live, and it to what was compiled
+        scope.update(dict.fromkeys(scope))
+        self.compiled = self.own = self.backend.last = None
         if self.settings.own_group:
             neighbours.release(self.settings.group, self.settings.strategy)
             dist.destroy_process_group(self.settings.group)
