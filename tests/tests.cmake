@@ -25,7 +25,7 @@ endif()
 
 # Ranks as threads against ranks as processes.
 if(TARGET autosp AND MPI_C_FOUND)
-  foreach(run "2;ulysses" "2;ring" "4;ulysses" "4;ring" "4;hybrid:2x2" "6;hybrid:3x2" "6;hybrid:2x3" "3;auto" "4;auto"
+  foreach(run "2;ulysses" "2;ring" "4;ulysses" "4;ring" "4;hybrid:2x2" "6;hybrid:3x2" "6;hybrid:2x3" "3;mixed" "3;auto" "4;auto"
           "2;ulysses;fused" "2;ulysses;dp2" "2;ring;dp2")
     string(REPLACE ";" "." name "${run}")
     string(REPLACE ":" "." name "parity.mpi.${name}")

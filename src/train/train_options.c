@@ -26,7 +26,7 @@ asp_status asp_option_i64_read(asp_ctx *cx, const char *name, const char *value,
     errno = 0;
     long long v = strtoll(value, &end, 10);
     if (errno || *end || end == value || v < 0 || v > INT64_C(1) << 53)
-        return fail_value(cx, name, value, "a whole number that is not negative");
+        return fail_value(cx, name, value, "a whole number from 0 to 2^53");
     *(int64_t *)out = v;
     return ASP_OK;
 }
