@@ -81,22 +81,24 @@ def main():
     return 1 if any([not print_row(name, runs, o) for name in runs]) else 0
 
 
+def steady(results):
+    """Seconds of all steps but the first of each round."""
+    return [t for r in results for t in r["seconds"][1:]]
+
+
 def print_row(name, runs, o):
-    seconds = [t for r in runs[name] for t in r["seconds"][1:]]
-    loss, ok = runs[name][0]["loss"], True
-    row = f"{name:16}{min(seconds):9.3f}{statistics.median(seconds):9.3f}"
-    if name in runs and not name.startswith("autosp"):
+    """One side's row; of a peer also the ratio. False beyond its bound or where losses differ."""
+    seconds, loss = steady(runs[name]), runs[name][0]["loss"]
+    ratio, bound, equal = None, None, True
+    if not name.startswith("autosp"):
         mine = runs["autosp, 2 x 1" if name == "ulysses" else "autosp, 1 x 2"]
-        ratio = statistics.median([t for r in mine for t in r["seconds"][1:]]) / statistics.median(seconds)
+        ratio = statistics.median(steady(mine)) / statistics.median(seconds)
         bound = BOUNDS.get((name, o.dtype, o.seq))
         equal = all(abs(a - b) <= LOSS_BOUND[o.dtype] * abs(b) for a, b in zip(mine[0]["loss"], loss, strict=True))
-        ok = equal and (bound is None or ratio <= bound)
-        row += f"{ratio:8.3f}{f'{bound:.3f}' if bound else '':>8}"
-        loss_note = "" if equal else "   losses differ"
-    else:
-        row, loss_note = row + " " * 16, ""
-    print(f"{row}{loss[0]:12.6f}{loss[-1]:12.6f}{loss_note}")
-    return ok
+    columns = f"{f'{ratio:.3f}' if ratio else '':>8}{f'{bound:.3f}' if bound else '':>8}"
+    note = "" if equal else "   losses differ"
+    print(f"{name:16}{min(seconds):9.3f}{statistics.median(seconds):9.3f}{columns}{loss[0]:12.6f}{loss[-1]:12.6f}{note}")
+    return equal and (bound is None or ratio <= bound)
 
 
 sys.exit(main())
