@@ -8,10 +8,8 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from . import neighbours
 from .backend import COMPILERS, STRATEGIES, Backend, Settings
 from .capi import Error
-from .neighbours import is_hybrid
 from .policy import POLICIES
 
 TORCH = (2, 13)
@@ -74,20 +72,29 @@ def _policy(memory, ac, backend):
     return ("budget", _bytes(memory)) if memory is not None else (ac, None)
 
 
+def _check_hybrid(strategy, group, sp):
+    """hybrid:UxR: heads within U neighbours, keys and values round R such groups."""
+    ranks = 1 if group is None else dist.get_world_size(group)
+    heads, rings = map(int, strategy.split(":")[1].split("x"))
+    if ranks == 1:
+        raise Error(f"strategy={strategy!r} is for several ranks; sp={sp!r} is one")
+    if heads < 1 or heads * rings != ranks:
+        raise Error(f"strategy={strategy!r}: {heads} x {rings} are not the {ranks} ranks of the group")
+
+
 def settle(sp=1, strategy="auto", memory=None, backend="inductor", verify=False, roles=None, ac=None, logits=False):
     version = tuple(int(x) for x in torch.__version__.split(".")[:2])
     if version != TORCH:
         raise Error(f"torch {torch.__version__} is not supported: this version of autosp reads the graphs of torch {TORCH[0]}.{TORCH[1]}")
-    if strategy not in STRATEGIES and not is_hybrid(strategy):
+    hybrid = re.fullmatch(r"hybrid:\d+x\d+", strategy) is not None
+    if strategy not in STRATEGIES and not hybrid:
         raise Error(f"strategy={strategy!r} is not known; there are {', '.join(STRATEGIES)}, hybrid:UxR")
     if backend not in COMPILERS:
         raise Error(f"backend={backend!r} is not known; there are {', '.join(COMPILERS)}")
     policy, memory = _policy(memory, ac, backend)
     group, own = _group(sp)
-    if is_hybrid(strategy):
-        if group is None:
-            raise Error(f"strategy={strategy!r} is for several ranks; sp={sp!r} is one")
-        neighbours.make(group, strategy)
+    if hybrid:
+        _check_hybrid(strategy, group, sp)
     return Settings(group=group, own_group=own, strategy=strategy, inner=backend, verify=verify, roles=tuple(sorted((roles or {}).items())),
                     policy=policy, memory=memory, logits=logits)
 
@@ -186,7 +193,6 @@ class _Call:
         scope.update(dict.fromkeys(scope))
         self.compiled = self.own = self.backend.last = None
         if self.settings.own_group:
-            neighbours.release(self.settings.group, self.settings.strategy)
             dist.destroy_process_group(self.settings.group)
 
 

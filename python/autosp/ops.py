@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 from . import call, head
-from .neighbours import name_of
 from .ring import ring_forward
 from .rows import places_of, room
 
@@ -93,10 +92,28 @@ def _given(size):
 
 # ---- exchanges ----
 
+@torch.library.custom_op("autosp::exchange_within", mutates_args=())
+def exchange_within(x: torch.Tensor, group: str) -> torch.Tensor:
+    """Part i of x to the i-th of as many neighbours in the group, theirs back: strategy="hybrid:UxR" has no groups of its own for them."""
+    group, n = _resolve_process_group(group), x.shape[0]
+    first = dist.get_rank(group) // n * n
+    one_each = [int(first <= r < first + n) for r in range(dist.get_world_size(group))]
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    dist.all_to_all_single(y, x.contiguous(), one_each, one_each, group)
+    return y
+
+
+@exchange_within.register_fake
+def _(x, group):
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, group):
         ctx.group = group
+        if x.shape[0] != dist.get_world_size(_resolve_process_group(group)):
+            return exchange_within(x, group)
         ones = [1] * x.shape[0]
         return collectives.wait_tensor(collectives.all_to_all_single(x.contiguous(), ones, ones, group))
 
@@ -128,7 +145,7 @@ def all_to_all(x, split, gather, ranks, whole, split_unit, gather_unit, zero, *,
         at = parts(n, split_unit, ranks, x.device)
         x = torch.where(_along(at >= 0, split, x), x.index_select(split, at.clamp(min=0)), 0)
     x = x.unflatten(split, (ranks, room(n // split_unit, ranks) * split_unit)).movedim(split, 0)
-    y = _Exchange.apply(x, name_of(group, ranks)).movedim(0, gather).flatten(gather, gather + 1)
+    y = _Exchange.apply(x, group).movedim(0, gather).flatten(gather, gather + 1)
     if not _given(whole):
         return y
     if whole % (ranks * gather_unit) != 0:

@@ -63,7 +63,9 @@ def _shares(n):
 
 
 def _is_exchange(n):
-    return isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional" and _name(n) != "wait_tensor"
+    if not isinstance(n.target, torch._ops.OpOverload):
+        return False
+    return _name(n) == "exchange_within" or n.target.namespace == "_c10d_functional" and _name(n) != "wait_tensor"
 
 
 def _is_attention(n):
