@@ -7,238 +7,13 @@
 //   rank i    open seat, fill .. done -> sleep ......... step .......... done -> sleep
 //
 // A rank that fails ends the trainer: the others leave, asp_ranks_run returns its status, and every
-// later call says so.  Neighbours: compiled.c (the plan), loop.c (the same parts as one run),
-// comm/thread.c (the ranks).  SPDX-License-Identifier: Apache-2.0
-#include "train/train_int.h"
+// later call says so.  Here is the user's side.  Neighbours: trainer_ranks.c (the ranks'),
+// compiled.c (the plan), loop.c (the same parts as one run), comm/thread.c.
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer_int.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
-
-typedef struct member {
-    asp_trainer *t;
-    asp_comm *comm;
-    asp_seat seat;
-    asp_accumulated sum;
-} member;
-
-typedef asp_status command_fn(member *m, asp_ctx *cx);
-
-struct asp_trainer {
-    const asp_compiled *c;   // borrowed
-    asp_ctx *cx;             // the user's, borrowed
-    const asp_plan *plan;    // of the compiled program, or one of plans
-    const asp_id_range *ids; // by input
-    int64_t seq;
-    asp_plans *plans; // of other lengths; owned, NULL until one is asked for
-    asp_arena arena;  // of their ids
-    int ranks;
-    member *members; // owned, by rank
-    bool *given;     // owned, by input
-    bool has_gradients;
-    int64_t updates;
-
-    pthread_t thread; // runs the ranks
-    asp_ctx thread_cx;
-    asp_status ended_with;
-
-    pthread_mutex_t lock; // of what follows
-    pthread_cond_t wake;
-    command_fn *command; // NULL: leave
-    uint64_t n_posted;
-    int n_done; // ranks that did the posted one
-    bool failing, ended;
-
-    // What commands take and leave.
-    uint64_t seed;
-    double lr, loss, norm; // norm: also the mean loss of micro-batches
-    int64_t exchanged, targets;
-    bool last;
-};
-
-// ---- commands ----------------------------------------------------------------------------------
-
-static bool speaks(const member *m) { return asp_comm_rank(m->comm) == 0; }
-
-static void clear_states(member *m)
-{
-    const asp_plan *p = m->t->plan;
-    size_t bytes = (size_t)(asp_plan_slab_count(p) * asp_dtypes[asp_plan_dtype(p)].bytes);
-    memset(asp_rank_slab(m->seat.rank, ASP_SLAB_M), 0, bytes);
-    memset(asp_rank_slab(m->seat.rank, ASP_SLAB_V), 0, bytes);
-}
-
-static asp_status do_fill(member *m, asp_ctx *cx)
-{
-    (void)cx;
-    asp_train_initialise(m->seat.rank, m->t->plan, m->seat.team, m->t->seed);
-    clear_states(m);
-    m->sum = (asp_accumulated){0};
-    return ASP_OK;
-}
-
-static asp_status do_load_weights(member *m, asp_ctx *cx)
-{
-    return asp_train_load_weights(cx, m->seat.rank, m->t->plan, m->t->c->program.weights);
-}
-
-static asp_status do_replan(member *m, asp_ctx *cx)
-{
-    (void)cx;
-    return asp_rank_replan(m->seat.rank, m->t->plan);
-}
-
-// Of the inputs that a rank has.
-static asp_status count_targets(member *m, asp_ctx *cx, asp_rank *r, int64_t *out_targets)
-{
-    if (!m->seat.targets) ASP_TRY(asp_targets_open(cx, m->t->c->targets, &m->seat.targets));
-    return asp_targets_count(m->seat.targets, cx, m->t->plan, r, out_targets);
-}
-
-static bool weighs_by_tokens(const asp_trainer *t)
-{
-    return strcmp(t->c->options.weigh, "tokens") == 0;
-}
-
-static asp_status do_step(member *m, asp_ctx *cx)
-{
-    const asp_train_options *o = &m->t->c->options;
-    const int64_t replica = asp_comm_rank(m->comm) / o->ranks;
-    asp_rank *r = m->seat.rank;
-    double loss = (double)NAN;
-    int64_t n = 0;
-    if (o->dp > 1) ASP_TRY(count_targets(m, cx, r, &n));
-    asp_rank_give_share(
-        r, (asp_share){.weight = weighs_by_tokens(m->t) ? (double)n : 1, .targets = n});
-    asp_rank_seed(r, m->t->seed, (uint64_t)(m->t->updates * o->dp + replica));
-    ASP_TRY(asp_rank_step(r, &loss));
-    if (speaks(m)) m->t->loss = loss;
-    return ASP_OK;
-}
-
-// The ranks are parked, so that one may read what the others were given.
-static asp_status do_count(member *m, asp_ctx *cx)
-{
-    asp_trainer *t = m->t;
-    const int64_t ranks = t->c->options.ranks;
-    int64_t n, sum = 0;
-    if (!speaks(m)) return ASP_OK;
-    for (int64_t first = 0; first < t->ranks; first += ranks) {
-        ASP_TRY(count_targets(m, cx, t->members[first].seat.rank, &n));
-        sum += n;
-    }
-    t->targets = sum;
-    return ASP_OK;
-}
-
-static asp_status do_accumulate(member *m, asp_ctx *cx)
-{
-    asp_trainer *t = m->t;
-    int64_t n = asp_rank_shares(m->seat.rank).targets; // of all replicas
-    if (t->c->options.dp == 1) ASP_TRY(count_targets(m, cx, m->seat.rank, &n));
-    asp_accumulate(&m->sum, m->seat.rank, t->plan, m->seat.team, t->loss, n, weighs_by_tokens(t));
-    if (!t->last) return ASP_OK;
-    const double loss = asp_accumulate_end(&m->sum, m->seat.rank, t->plan, m->seat.team);
-    if (speaks(m)) t->norm = loss;
-    m->sum = (asp_accumulated){0};
-    return ASP_OK;
-}
-
-static asp_status do_update(member *m, asp_ctx *cx)
-{
-    (void)cx;
-    asp_trainer *t = m->t;
-    asp_adamw a = asp_train_adamw(&t->c->options, t->lr);
-    const double norm = asp_adamw_step(&a, &m->seat, t->plan, t->updates);
-    if (speaks(m)) t->norm = norm;
-    return ASP_OK;
-}
-
-// ---- ranks -------------------------------------------------------------------------------------
-
-// The next command; NULL to leave.  *seen counts those that this rank took.
-static command_fn *next_command(asp_trainer *t, uint64_t *seen)
-{
-    pthread_mutex_lock(&t->lock);
-    while (t->n_posted == *seen && !t->failing) pthread_cond_wait(&t->wake, &t->lock);
-    command_fn *f = t->failing ? NULL : t->command;
-    *seen = t->n_posted;
-    pthread_mutex_unlock(&t->lock);
-    return f;
-}
-
-static void tell_done(member *m)
-{
-    asp_trainer *t = m->t;
-    pthread_mutex_lock(&t->lock);
-    if (speaks(m)) t->exchanged = asp_train_exchanged(m->comm);
-    t->n_done++;
-    if (t->n_done == t->ranks) pthread_cond_broadcast(&t->wake);
-    pthread_mutex_unlock(&t->lock);
-}
-
-static asp_status serve(asp_ctx *cx, void *arg)
-{
-    member *m = arg;
-    const asp_compiled *c = m->t->c;
-    uint64_t seen = 0;
-    ASP_TRY(asp_seat_open(cx, c->plan, m->comm, c->options.threads, -1, &m->seat));
-    for (command_fn *f; (f = next_command(m->t, &seen)) != NULL;) {
-        ASP_TRY(f(m, cx));
-        tell_done(m);
-    }
-    return ASP_OK;
-}
-
-static asp_status rank_main(void *arg, asp_comm *comm, asp_ctx *cx)
-{
-    asp_trainer *t = arg;
-    member *m = &t->members[asp_comm_rank(comm)];
-    m->comm = comm;
-    asp_status s = asp_guard(cx, serve, m);
-    if (s < 0) { // ranks that wait for a command do not meet this one any more
-        pthread_mutex_lock(&t->lock);
-        t->failing = true;
-        pthread_cond_broadcast(&t->wake);
-        pthread_mutex_unlock(&t->lock);
-    }
-    asp_seat_close(&m->seat);
-    return s;
-}
-
-static asp_status run_ranks(asp_ctx *cx, void *arg)
-{
-    asp_trainer *t = arg;
-    return asp_ranks_run(cx, ASP_COMM_thread, t->ranks, rank_main, t);
-}
-
-static void *thread_main(void *arg)
-{
-    asp_trainer *t = arg;
-    asp_status s = asp_guard(&t->thread_cx, run_ranks, t);
-    pthread_mutex_lock(&t->lock);
-    t->ended = true;
-    t->ended_with = s;
-    pthread_cond_broadcast(&t->wake);
-    pthread_mutex_unlock(&t->lock);
-    return NULL;
-}
-
-// ---- the user's side ---------------------------------------------------------------------------
-
-// Posts a command and waits until all ranks have done it or the trainer has ended.
-static asp_status command(asp_trainer *t, command_fn *f)
-{
-    pthread_mutex_lock(&t->lock);
-    t->command = f;
-    t->n_posted++;
-    t->n_done = 0;
-    pthread_cond_broadcast(&t->wake);
-    while (t->n_done < t->ranks && !t->ended) pthread_cond_wait(&t->wake, &t->lock);
-    bool ended = t->ended;
-    pthread_mutex_unlock(&t->lock);
-    return ended ? asp_fail(t->cx, t->ended_with, "%s", t->thread_cx.message) : ASP_OK;
-}
 
 static asp_status check_alive(asp_trainer *t)
 {
@@ -259,9 +34,9 @@ static asp_status start(asp_trainer *t)
     if (!t->members || !t->given) return asp_fail(t->cx, ASP_ERR_NOMEM, "no memory for a trainer");
     for (int i = 0; i < t->ranks; i++) t->members[i].t = t;
     t->seed = (uint64_t)c->options.seed;
-    if (pthread_create(&t->thread, NULL, thread_main, t) != 0) // from here on the lock counts
+    if (pthread_create(&t->thread, NULL, asp_trainer_main, t) != 0) // from here on the lock counts
         return asp_fail(t->cx, ASP_ERR_NOMEM, "the system refused a thread");
-    asp_status s = command(t, c->program.weights ? do_load_weights : do_fill);
+    asp_status s = asp_trainer_command(t, c->program.weights ? asp_do_load_weights : asp_do_fill);
     if (s < 0) pthread_join(t->thread, NULL);
     return s;
 }
@@ -333,7 +108,7 @@ asp_status asp_trainer_fill(asp_trainer *t, uint64_t seed)
     t->seed = seed;
     t->updates = 0;
     t->has_gradients = false;
-    return command(t, do_fill);
+    return asp_trainer_command(t, asp_do_fill);
 }
 
 typedef struct resize_call {
@@ -377,7 +152,7 @@ asp_status asp_trainer_resize(asp_trainer *t, int64_t seq)
     t->ids = call.ids;
     t->seq = seq;
     memset(t->given, 0, (size_t)asp_plan_n_inputs(t->plan) * sizeof *t->given);
-    return command(t, do_replan);
+    return asp_trainer_command(t, asp_do_replan);
 }
 
 asp_status asp_trainer_step(asp_trainer *t, double *out_loss)
@@ -388,7 +163,7 @@ asp_status asp_trainer_step(asp_trainer *t, double *out_loss)
         if (!t->given[i])
             return asp_fail(t->cx, ASP_ERR_USAGE, "input %s was not given; asp_trainer_input does",
                             asp_plan_get_input(t->plan, i)->name);
-    ASP_TRY(command(t, do_step));
+    ASP_TRY(asp_trainer_command(t, asp_do_step));
     t->has_gradients = true;
     *out_loss = t->loss;
     return ASP_OK;
@@ -404,7 +179,7 @@ asp_status asp_trainer_accumulate(asp_trainer *t, bool last, double *out_loss)
         return asp_fail(t->cx, ASP_ERR_USAGE,
                         "there are no gradients to add; asp_trainer_step makes them");
     t->last = last;
-    ASP_TRY(command(t, do_accumulate));
+    ASP_TRY(asp_trainer_command(t, asp_do_accumulate));
     t->has_gradients = last;
     if (last && out_loss) *out_loss = t->norm;
     return ASP_OK;
@@ -415,7 +190,7 @@ asp_status asp_trainer_targets(asp_trainer *t, int64_t *out_targets)
     ASP_TRY(check_alive(t));
     if (!out_targets)
         return asp_fail(t->cx, ASP_ERR_USAGE, "there is no place for the count: NULL");
-    ASP_TRY(command(t, do_count));
+    ASP_TRY(asp_trainer_command(t, asp_do_count));
     *out_targets = t->targets;
     return ASP_OK;
 }
@@ -428,7 +203,7 @@ asp_status asp_trainer_update(asp_trainer *t, double lr, double *out_norm)
         return asp_fail(t->cx, ASP_ERR_USAGE,
                         "there are no gradients to update with; asp_trainer_step makes them");
     t->lr = lr < 0 ? asp_train_lr(&t->c->options, t->updates) : lr;
-    ASP_TRY(command(t, do_update));
+    ASP_TRY(asp_trainer_command(t, asp_do_update));
     t->updates++;
     t->has_gradients = false;
     if (out_norm) *out_norm = t->norm;
