@@ -53,8 +53,7 @@ ASP_API const char *asp_ctx_message(const asp_ctx *cx);
 ASP_API const char *asp_status_name(asp_status s); // static text such as "unsupported"
 ASP_API const char *asp_version(void);
 
-// ---- models
-// ------------------------------------------------------------------------------------
+// ---- models ------------------------------------------------------------------------------------
 
 // A graph under construction, or one that was read.  Building calls return a value, or 0 after a
 // failure; the first failure stays with the model: later building calls return 0 too, and whatever
@@ -116,8 +115,7 @@ ASP_API ASP_MUST_USE asp_status asp_model_type(asp_model *m, asp_value v, const 
 // The names of all ops: i = 0, 1, ... until NULL.  Static text.
 ASP_API const char *asp_op_name(size_t i);
 
-// ---- a framework's own graph
-// -------------------------------------------------------------------
+// ---- a framework's own graph -------------------------------------------------------------------
 
 // What a framework has to change in its training graph so that each of P ranks runs its part of it:
 // the passes of a compiled program, for hosts that go on with their own compiler.
@@ -163,8 +161,7 @@ ASP_API const char *asp_call_type(const asp_call *c, size_t i);
 ASP_API ASP_MUST_USE asp_status asp_call_run(asp_call *c, void *const *in, void *const *out,
                                              uint64_t seed, uint64_t step);
 
-// ---- compiling
-// ---------------------------------------------------------------------------------
+// ---- compiling ---------------------------------------------------------------------------------
 
 // A program for P ranks at given sizes: every byte and exchange is known, nothing has run.
 typedef struct asp_compiled asp_compiled;
@@ -207,8 +204,7 @@ typedef struct asp_tensor_info {
 ASP_API bool asp_compiled_param(const asp_compiled *c, size_t i, asp_tensor_info *out_info);
 ASP_API bool asp_compiled_input(const asp_compiled *c, size_t i, asp_tensor_info *out_info);
 
-// ---- recomputation
-// -----------------------------------------------------------------------------
+// ---- recomputation -----------------------------------------------------------------------------
 
 // What one of `ranks` ranks on this machine does in a second (`autosp bench` measures it): for
 // descriptions of programs by FLOPs and bytes.
@@ -243,8 +239,7 @@ ASP_API int64_t asp_recompute_number(const asp_recompute *r, const char *name);
 ASP_API const char *asp_recompute_text(const asp_recompute *r);
 ASP_API const char *asp_recompute_json(const asp_recompute *r);
 
-// ---- training
-// ----------------------------------------------------------------------------------
+// ---- training ----------------------------------------------------------------------------------
 
 // P ranks with their memory, waiting for work.  After a failure of a rank (not of an argument) the
 // trainer is ended: every later call returns that failure.

@@ -122,8 +122,7 @@ asp_comm_backend asp_options_comm(int argc, char **argv)
 
 void asp_options_fini(asp_options *o) { free(o->files); }
 
-// ---- for training
-// --------------------------------------------------------------------------------
+// ---- for training ------------------------------------------------------------------------------
 
 asp_status asp_options_train(asp_ctx *cx, const asp_options *o, asp_train_options *out_options)
 {

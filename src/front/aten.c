@@ -43,8 +43,7 @@ void asp_front_put_aten(asp_text *t)
         asp_put(t, "| `%s` | %s |\n", r->overload, asp_ops[r->op].name);
 }
 
-// ---- names
-// ---------------------------------------------------------------------------------------
+// ---- names -------------------------------------------------------------------------------------
 
 // What graph text can hold as a value's name.
 static bool is_name(const char *s)
@@ -82,8 +81,7 @@ static uint32_t new_memory(aten_import *m, const char *changed_by)
     return m->memories.n - 1;
 }
 
-// ---- symbols and inputs
-// --------------------------------------------------------------------------
+// ---- symbols and inputs ------------------------------------------------------------------------
 
 static asp_status read_symbols(aten_import *m, const json_t *symbols)
 {
@@ -153,8 +151,7 @@ static asp_status read_input(aten_import *m, const json_t *o)
     return add_name(m, name, (aten_value){.at = at, .n = 1, .memory = new_memory(m, NULL)});
 }
 
-// ---- nodes
-// ---------------------------------------------------------------------------------------
+// ---- nodes -------------------------------------------------------------------------------------
 
 // "layers.3.mlp at modeling_llama.py:165": the module path, then the user's file and line.
 static const char *location(aten_import *m, const json_t *o)
@@ -376,8 +373,7 @@ static asp_status read_node(aten_import *m, const json_t *o)
                     *m->b.loc ? ")" : "");
 }
 
-// ---- the file
-// ------------------------------------------------------------------------------------
+// ---- the file ----------------------------------------------------------------------------------
 
 static asp_status find_output(aten_import *m, const json_t *outputs, size_t i, const char **name,
                               asp_val *out)

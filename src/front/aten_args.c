@@ -12,8 +12,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-// ---- dtypes and sizes
-// ----------------------------------------------------------------------------
+// ---- dtypes and sizes --------------------------------------------------------------------------
 
 // Floating-point tensors of any width compute in the program's dtype, whole numbers in i64.
 asp_status aten_dtype(aten_import *m, const char *name, asp_dtype *out)
@@ -196,8 +195,7 @@ asp_status aten_type(aten_import *m, const json_t *v, asp_type *out)
     return ASP_OK;
 }
 
-// ---- arguments
-// -----------------------------------------------------------------------------------
+// ---- arguments ---------------------------------------------------------------------------------
 
 static asp_status decode_ref(aten_call *c, const char *name, aten_arg *out)
 {
@@ -311,8 +309,7 @@ asp_status aten_any_argument(aten_call *c, const json_t *v, aten_arg *out)
     return name ? decode_ref(c, name, out) : ASP_OK;
 }
 
-// ---- parameters
-// ----------------------------------------------------------------------------------
+// ---- parameters --------------------------------------------------------------------------------
 
 typedef struct param {
     char name[32], kind[4], standard[16];

@@ -25,8 +25,7 @@ void aten_give(aten_call *c, asp_val v)
     if (aten_ok(c)) ASP_PUSH(&c->m->arena, &c->out, v);
 }
 
-// ---- arguments
-// -----------------------------------------------------------------------------------
+// ---- arguments ---------------------------------------------------------------------------------
 
 bool aten_given(const aten_call *c, uint32_t arg) { return c->arg[arg].kind != ATEN_NONE; }
 
@@ -60,8 +59,7 @@ uint32_t aten_dim_arg(aten_call *c, uint32_t arg, uint32_t rank)
     return aten_dim(c, aten_int(c, arg), rank);
 }
 
-// ---- values
-// --------------------------------------------------------------------------------------
+// ---- values ------------------------------------------------------------------------------------
 
 static asp_val zero_like(aten_call *c, asp_dtype dtype)
 {

@@ -33,8 +33,7 @@ typedef struct editor {
     uint32_t n_new, n_inserted, n_rewired;
 } editor;
 
-// ---- what becomes of each node of the file
-// -------------------------------------------------------
+// ---- what becomes of each node of the file -----------------------------------------------------
 
 static bool is_inside(const editor *e, const aten_made *m, asp_val v)
 {
@@ -143,8 +142,7 @@ static void decide(editor *e)
     }
 }
 
-// ---- what is inserted
-// ----------------------------------------------------------------------------
+// ---- what is inserted --------------------------------------------------------------------------
 
 static const char *new_name(editor *e) { return asp_printf(e->arena, "x%u", ++e->n_new); }
 
@@ -221,8 +219,7 @@ static asp_status insert_node(editor *e, asp_node n, asp_node at)
     return ASP_OK;
 }
 
-// ---- what is kept
-// --------------------------------------------------------------------------------
+// ---- what is kept ------------------------------------------------------------------------------
 
 // What the node reads now where it read r; none: r was read for its type alone.
 static asp_val now_read(const editor *e, const aten_made *m, asp_val r)
@@ -308,8 +305,7 @@ static asp_status put_kept(editor *e, const aten_made *m)
     return ASP_OK;
 }
 
-// ---- the list
-// ------------------------------------------------------------------------------------
+// ---- the list ----------------------------------------------------------------------------------
 
 static asp_status walk(editor *e)
 {

@@ -21,8 +21,7 @@ static const emit_row rows[] = {
 #undef EMIT
 };
 
-// ---- fields
-// --------------------------------------------------------------------------------------
+// ---- fields ------------------------------------------------------------------------------------
 
 static const asp_field *find_field(asp_op op, const char *name, size_t n)
 {
@@ -62,8 +61,7 @@ static bool fits(const emit_row *r, const asp_node_info *info, asp_arena *a)
     return asp_attr_equal(r->op, said, info->attr);
 }
 
-// ---- JSON
-// ----------------------------------------------------------------------------------------
+// ---- JSON --------------------------------------------------------------------------------------
 
 void aten_put_size(asp_text *t, const asp_graph *g, asp_size s)
 {
@@ -132,8 +130,7 @@ static void put_field(asp_text *t, const asp_graph *g, const asp_field *f, const
     }
 }
 
-// ---- arguments
-// -----------------------------------------------------------------------------------
+// ---- arguments ---------------------------------------------------------------------------------
 
 static const char *reduction_of(const asp_loss_attr *a)
 {

@@ -7,8 +7,7 @@
 #include "base/json.h"
 #include "front/front.h"
 
-// ---- values
-// --------------------------------------------------------------------------------------
+// ---- values ------------------------------------------------------------------------------------
 
 // What a name of the file stands for.  Values that may share memory have one memory; an in-place op
 // raises its version, and what was made before may not be read any more.
@@ -69,8 +68,7 @@ typedef struct aten_import {
     ASP_VEC(aten_memory) memories;
 } aten_import;
 
-// ---- arguments
-// -----------------------------------------------------------------------------------
+// ---- arguments ---------------------------------------------------------------------------------
 
 typedef enum aten_kind {
     ATEN_NONE, // null, or left out without a default
@@ -147,16 +145,14 @@ asp_status aten_dtype(aten_import *m, const char *name, asp_dtype *out);
 // The name of the row's parameter of this index, in buf; NULL behind the last.
 const char *aten_param_name(const aten_row *row, uint32_t index, char buf[32]);
 
-// ---- the source of a graph (aten_source.c)
-// -------------------------------------------------------
+// ---- the source of a graph (aten_source.c) -----------------------------------------------------
 
 void aten_source_begin(aten_import *m, const char *name, const char *overload, const aten_row *row);
 void aten_source_read(aten_import *m, const char *name, asp_val v);
 void aten_source_end(aten_import *m, const asp_val *at, uint32_t n, bool list);
 void aten_source_finish(aten_import *m, uint32_t n_outputs);
 
-// ---- for the translating functions
-// ---------------------------------------------------------------
+// ---- for the translating functions -------------------------------------------------------------
 
 // The first failure stays in the builder's status; later calls do nothing, so that a function needs
 // no checks.

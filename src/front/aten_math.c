@@ -29,8 +29,7 @@ void aten_unary(aten_call *c)
     if (aten_ok(c)) aten_give(c, asp_build(B(c), c->row->op, NULL, 1, &x));
 }
 
-// ---- arithmetic
-// ----------------------------------------------------------------------------------
+// ---- arithmetic --------------------------------------------------------------------------------
 
 // x op number for floating-point x, without a tensor for the number where that is exact.
 static bool with_number(aten_call *c, asp_val x, double y, asp_val *out)
@@ -184,14 +183,12 @@ void aten_softplus(aten_call *c)
     if (aten_ok(c)) aten_give(c, ASP_B1(B(c), softplus, &a, c->arg[0].val));
 }
 
-// ---- dtypes
-// --------------------------------------------------------------------------------------
+// ---- dtypes ------------------------------------------------------------------------------------
 
 // to.* and _to_copy: the declared dtype; where the tensor lies is no matter.
 void aten_to(aten_call *c) { aten_give(c, aten_cast(c, c->arg[0].val, c->type[0].dtype)); }
 
-// ---- reductions
-// ----------------------------------------------------------------------------------
+// ---- reductions --------------------------------------------------------------------------------
 
 // The dimensions named by argument arg (all of them when it is left out or empty).
 static asp_ints reduced(aten_call *c, uint32_t arg, uint32_t rank)

@@ -48,8 +48,7 @@ void aten_einsum(aten_call *c)
     if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_einsum, &a, n, in));
 }
 
-// ---- norms
-// ---------------------------------------------------------------------------------------
+// ---- norms -------------------------------------------------------------------------------------
 
 void aten_layer_norm(aten_call *c)
 {
@@ -110,8 +109,7 @@ void aten_conv1d(aten_call *c)
     if (aten_ok(c)) aten_give(c, asp_build(B(c), ASP_OP_conv1d, &a, aten_given(c, 2) ? 3 : 2, in));
 }
 
-// ---- attention and dropout
-// -----------------------------------------------------------------------
+// ---- attention and dropout ---------------------------------------------------------------------
 
 // q, k, v with one leading dimension for batch and heads get one of each.
 static asp_val four_dims(aten_call *c, asp_val x)
@@ -189,8 +187,7 @@ void aten_write_rows(aten_call *c)
                    "experts, experts_implementation=\"batched_mm\"");
 }
 
-// ---- losses
-// --------------------------------------------------------------------------------------
+// ---- losses ------------------------------------------------------------------------------------
 
 static const char *reduction_of(aten_call *c, uint32_t arg)
 {

@@ -6,8 +6,7 @@
 #define B(c) (&(c)->m->b)
 #define G(c) ((c)->m->g)
 
-// ---- views
-// ---------------------------------------------------------------------------------------
+// ---- views -------------------------------------------------------------------------------------
 
 void aten_same(aten_call *c) { aten_give(c, c->arg[0].val); }
 
@@ -86,8 +85,7 @@ void aten_backwards(aten_call *c)
     aten_give(c, rank < 2 ? c->arg[0].val : asp_build_permute(B(c), c->arg[0].val, rank, perm));
 }
 
-// ---- slices
-// --------------------------------------------------------------------------------------
+// ---- slices ------------------------------------------------------------------------------------
 
 // A bound of a slice over n elements: null is `standard`, negative counts from the end, what is
 // past the end is the end.
@@ -200,8 +198,7 @@ void aten_unbind(aten_call *c)
     }
 }
 
-// ---- joins
-// ---------------------------------------------------------------------------------------
+// ---- joins -------------------------------------------------------------------------------------
 
 // Any number of operands, ASP_MAX_OPERANDS at a time.
 static asp_val joined(aten_call *c, const asp_val *in, uint32_t n, uint32_t dim)
@@ -316,8 +313,7 @@ void aten_pad(aten_call *c)
     aten_give(c, x);
 }
 
-// ---- look-ups
-// ------------------------------------------------------------------------------------
+// ---- look-ups ----------------------------------------------------------------------------------
 
 // ATen has the table first.
 void aten_embedding(aten_call *c)
@@ -438,8 +434,7 @@ void aten_one_hot(aten_call *c)
     if (aten_ok(c)) aten_give(c, ASP_B1(B(c), one_hot, &a, c->arg[0].val));
 }
 
-// ---- constants
-// -----------------------------------------------------------------------------------
+// ---- constants ---------------------------------------------------------------------------------
 
 static void filled(aten_call *c, double value)
 {

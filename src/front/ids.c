@@ -96,8 +96,7 @@ asp_id_range asp_front_id_range(const asp_graph *g, const asp_env *env, asp_val 
     return r;
 }
 
-// ---- positions
-// -----------------------------------------------------------------------------------
+// ---- positions ---------------------------------------------------------------------------------
 
 // One more than the largest position that v's node makes; 0: it makes none.
 static int64_t positions_of(const asp_graph *g, const asp_env *env, const asp_node_info *info)

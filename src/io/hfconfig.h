@@ -62,8 +62,7 @@ asp_status asp_hf_config_read(asp_ctx *cx, const char *path, asp_hf_config *out_
 // Appends a config.json that transformers reads back to the same model.
 void asp_hf_config_write(asp_text *t, const asp_hf_config *c);
 
-// ---- tensors
-// -----------------------------------------------------------------------------------
+// ---- tensors -----------------------------------------------------------------------------------
 
 typedef enum asp_hf_part {
 #define TENSOR(families, id, where, name, needs, rows, columns, init) ASP_HF_##id,

@@ -68,8 +68,7 @@ bool asp_type_equal(const asp_type *a, const asp_type *b);
 asp_size asp_type_count(asp_graph *g, const asp_type *t);  // number of elements
 const char *asp_type_str(asp_graph *g, const asp_type *t); // "f32[B, S, 512]"
 
-// ---- ops and attributes
-// --------------------------------------------------------------------------
+// ---- ops and attributes ------------------------------------------------------------------------
 
 typedef enum asp_op_kind { ASP_MODULE, ASP_PRIMITIVE, ASP_TERMINAL } asp_op_kind;
 
@@ -181,8 +180,7 @@ static inline bool asp_op_has(asp_op op, asp_op_flag flag)
 }
 bool asp_attr_equal(asp_op op, const void *a, const void *b); // of one graph
 
-// ---- nodes and values
-// ----------------------------------------------------------------------------
+// ---- nodes and values --------------------------------------------------------------------------
 
 // Handles into the graph's dense arrays; 0 is none.
 typedef struct asp_val {
@@ -295,8 +293,7 @@ uint64_t asp_graph_hash(const asp_graph *g); // of the text form
 // Block a location belongs to: the number in "layers.3.attn" -> 3; -1 where there is none.
 int64_t asp_loc_block(const char *loc);
 
-// ---- text
-// ----------------------------------------------------------------------------------------
+// ---- text --------------------------------------------------------------------------------------
 
 void asp_graph_print(const asp_graph *g, asp_text *t);
 // file is for messages: "file:line:column: what".

@@ -34,8 +34,7 @@ typedef struct create_args {
     asp_call *c;
 } create_args;
 
-// ---- what is called
-// ------------------------------------------------------------------------------
+// ---- what is called ----------------------------------------------------------------------------
 
 static asp_status find_op(asp_ctx *cx, const char *name, asp_op *out)
 {
@@ -177,8 +176,7 @@ const char *asp_call_type(const asp_call *c, size_t i)
     return c && i < (size_t)c->call.n_out ? c->type[i] : NULL;
 }
 
-// ---- running
-// -------------------------------------------------------------------------------------
+// ---- running -----------------------------------------------------------------------------------
 
 static void work(void *arg, asp_worker *w)
 {

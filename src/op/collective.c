@@ -3,8 +3,7 @@
 // Apache-2.0
 #include "op/op_int.h"
 
-// ---- parts of a dim (base/part.h)
-// ---------------------------------------------------------------
+// ---- parts of a dim (base/part.h) --------------------------------------------------------------
 
 static asp_status want_ranks(const asp_infer *in, int64_t ranks)
 {
@@ -100,8 +99,7 @@ void asp_mask_tail_vjp(asp_builder *b, asp_node n, const asp_val *cotangent, asp
     out_in[0] = ASP_B1(b, mask_tail, ASP_ATTR(b, n, part), cotangent[0]);
 }
 
-// ---- exchanges
-// ----------------------------------------------------------------------------------
+// ---- exchanges ---------------------------------------------------------------------------------
 
 // Each rank holds its part of dim gather and all of dim split; afterwards all of gather and its
 // part of split.

@@ -5,8 +5,7 @@
 
 #include "ir/ir.h"
 
-// ---- inference
-// -----------------------------------------------------------------------------------
+// ---- inference ---------------------------------------------------------------------------------
 
 // One op being typed: operands in, result types out.
 typedef struct asp_infer {
@@ -34,8 +33,7 @@ asp_status asp_want_dim_attr(const asp_infer *in, const char *what, int64_t dim,
 asp_status asp_result(asp_infer *in, const asp_type *type); // appends a result
 asp_status asp_result_like(asp_infer *in, uint32_t operand);
 
-// ---- building
-// ------------------------------------------------------------------------------------
+// ---- building ----------------------------------------------------------------------------------
 
 // Inserts typed nodes.  The first failure is kept in status and later calls return the none value,
 // so that a chain of calls needs one check at its end.
@@ -72,8 +70,7 @@ asp_val asp_build_over_count(asp_builder *b, asp_val x, const asp_type *shape, c
                              int64_t less);
 asp_val asp_build_constant(asp_builder *b, double value, const asp_type *type);
 
-// ---- what an op offers
-// ---------------------------------------------------------------------------
+// ---- what an op offers -------------------------------------------------------------------------
 
 typedef asp_status asp_infer_fn(asp_infer *in);
 // Reverse-mode derivative of node n (Griewank & Walther, Evaluating Derivatives, ch. 3): given the

@@ -24,8 +24,7 @@ void asp_rule_put(asp_rule_builder *b, asp_rule_dim *dim, uint8_t letter)
     dim->at[dim->n++] = letter;
 }
 
-// ---- strings
-// ------------------------------------------------------------------------------------
+// ---- strings -----------------------------------------------------------------------------------
 
 // One dim of an operand's text: one letter, or several in brackets; ELLIPSIS + i is the i-th dim
 // from the right of "...".
@@ -196,8 +195,7 @@ void asp_rule_same_shape(asp_rule_builder *b, unsigned whole)
     }
 }
 
-// ---- the table
-// ----------------------------------------------------------------------------------
+// ---- the table ---------------------------------------------------------------------------------
 
 #define ROW_TEXT(name) NULL,
 #define ROW_FN(name) asp_##name##_rule,

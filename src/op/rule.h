@@ -37,8 +37,7 @@ typedef struct asp_rule {
 // The rule of node n for the types it has now, on a.  False: the op has none, it cannot be split.
 bool asp_rule_of(asp_arena *a, asp_graph *g, asp_node n, asp_rule *out_rule);
 
-// ---- for the functions that give a rule
-// ---------------------------------------------------------
+// ---- for the functions that give a rule --------------------------------------------------------
 
 typedef struct asp_rule_builder {
     asp_arena *arena;

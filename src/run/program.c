@@ -250,8 +250,7 @@ static asp_status add_single(asp_planner *p, asp_node n)
     return ASP_OK;
 }
 
-// ---- the list
-// ------------------------------------------------------------------------------------
+// ---- the list ----------------------------------------------------------------------------------
 
 // What steps read and write, each place as often as it is named.
 static void count_touched(asp_planner *p)

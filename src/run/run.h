@@ -8,8 +8,7 @@
 #include "ir/ir.h"
 #include "kern/optim.h"
 
-// ---- what to plan for
-// ----------------------------------------------------------------------------
+// ---- what to plan for --------------------------------------------------------------------------
 
 typedef struct asp_run_options {
     asp_env env; // values of S, B
@@ -25,8 +24,7 @@ typedef struct asp_run_options {
     const struct asp_choice *choice; // kept by the plan; NULL: none
 } asp_run_options;
 
-// ---- the plan
-// ------------------------------------------------------------------------------------
+// ---- the plan ----------------------------------------------------------------------------------
 
 typedef enum asp_mem_kind {
     ASP_MEM_PARAM,
@@ -163,8 +161,7 @@ void asp_plan_print(const asp_plan *p, asp_text *t); // one line a step
 // What lives when: JSON {steps, values}, or an SVG picture of the arena over time.
 void asp_plan_put_timeline(const asp_plan *p, bool picture, asp_text *t);
 
-// ---- a rank
-// --------------------------------------------------------------------------------------
+// ---- a rank ------------------------------------------------------------------------------------
 
 typedef struct asp_rank asp_rank;
 

@@ -294,8 +294,7 @@ static block_fn *const losses[] = {loss_shifted, loss_direct,     loss_sliced, l
                                    loss_squares, loss_last_token, loss_forms,  loss_chunks,
                                    loss_snippet, loss_snippet,    loss_snippet};
 
-// ---- what the first embedding reads
-// -------------------------------------------------------------
+// ---- what the first embedding reads ------------------------------------------------------------
 
 #define READ_CAT                                                    \
     "  %ids1 : i64[B, S - 1] = slice %ids {dim = 1, end = S - 1}\n" \

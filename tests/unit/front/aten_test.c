@@ -16,8 +16,7 @@ static const char *const names[] = {
     "manual",   "minillama", "mistral", "mistral_docs", "mixtral",    "moe",        "mqa",
     "packed",   "packedqkv", "qwen3",   "qwen3_bf16",   "seqfirst",   "talking",    "tokenshift"};
 
-// ---- the table
-// -----------------------------------------------------------------------------------
+// ---- the table ---------------------------------------------------------------------------------
 
 static void rows_are_in_order_and_well_formed(void **state)
 {
@@ -41,8 +40,7 @@ static void rows_are_in_order_and_well_formed(void **state)
     assert_null(aten_find("aten.nothing.default"));
 }
 
-// ---- graphs
-// --------------------------------------------------------------------------------------
+// ---- graphs ------------------------------------------------------------------------------------
 
 typedef struct job {
     const char *path;
@@ -115,8 +113,7 @@ static void names_and_places_travel(void **state)
     asp_program_fini(&p);
 }
 
-// ---- what is refused
-// -----------------------------------------------------------------------------
+// ---- what is refused ---------------------------------------------------------------------------
 
 typedef struct text_job {
     const char *text;

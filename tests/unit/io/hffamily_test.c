@@ -53,8 +53,7 @@ static int64_t parameters_of(const asp_hf_config *c)
     return n;
 }
 
-// ---- published files
-// -------------------------------------------------------------------------------
+// ---- published files ---------------------------------------------------------------------------
 
 static void mistral_7b(void **state)
 {
@@ -166,8 +165,7 @@ static void gpt2_small(void **state)
     assert_false(asp_hf_tensor_at(&c, 2 + 12 * 12 + 2, &t));
 }
 
-// ---- windows
-// ---------------------------------------------------------------------------------------
+// ---- windows -----------------------------------------------------------------------------------
 
 #define LATE "\"use_sliding_window\": true, \"max_window_layers\": 3, \"sliding_window\": 8,"
 #define TYPES(list) "\"layer_types\": [" list "],"
@@ -203,8 +201,7 @@ static void windows(void **state)
     }
 }
 
-// ---- refusals
-// --------------------------------------------------------------------------------------
+// ---- refusals ----------------------------------------------------------------------------------
 
 static void refusals(void **state)
 {
@@ -280,8 +277,7 @@ static void refusals(void **state)
     }
 }
 
-// ---- written and read back
-// -------------------------------------------------------------------------
+// ---- written and read back ---------------------------------------------------------------------
 
 static void written_and_read_back(void **state)
 {

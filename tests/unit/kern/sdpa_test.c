@@ -124,8 +124,7 @@ static double distance(const asp_tensor *a, const asp_tensor *b)
     return sqrt(diff) / fmax(sqrt(norm), 1);
 }
 
-// ---- hand values: -1 is the reference in f64, then in f32, then the levels
-// -----------------------
+// ---- hand values: -1 is the reference in f64, then in f32, then the levels ---------------------
 
 typedef void each_fn(asp_dtype dtype, int isa, double tolerance);
 
@@ -199,8 +198,7 @@ static void case_18_groups(void **state)
     each_kernel(case_18_of);
 }
 
-// ---- the reference against finite differences
-// -----------------------------------------------------
+// ---- the reference against finite differences --------------------------------------------------
 
 static double loss(problem *p)
 {

@@ -21,8 +21,7 @@ static uint32_t next_random(uint32_t *seed)
     return *seed >> 8;
 }
 
-// ---- lines
-// ----------------------------------------------------------------------------------------
+// ---- lines -------------------------------------------------------------------------------------
 
 // %0, a value without a name, becomes %u.0, so that it has the same name wherever it stands.
 static const char *with_names(asp_arena *a, const char *text)
@@ -106,8 +105,7 @@ static const char *shuffled(asp_arena *a, const program *p, uint32_t *seed)
     return t.at;
 }
 
-// ---- exchanges
-// ----------------------------------------------------------------------------------
+// ---- exchanges ---------------------------------------------------------------------------------
 
 static int by_text(const void *a, const void *b)
 {

@@ -136,8 +136,7 @@ static void one_rank_changes_nothing(void **state)
     asp_graph_destroy(again);
 }
 
-// ---- the objective, as written
-// ------------------------------------------------------------------
+// ---- the objective, as written -----------------------------------------------------------------
 
 // Whether some reader of v is at the label (a chain, or "sequence"); the graph's outputs are read
 // at "sequence".

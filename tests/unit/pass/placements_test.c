@@ -36,8 +36,7 @@ static void add(crossings *c, const char *name, bool to_other)
     c->at[c->n++].to_other = to_other;
 }
 
-// ---- what is expected
-// ----------------------------------------------------------------------------
+// ---- what is expected --------------------------------------------------------------------------
 
 static const json_t *node_of(const json_t *graph, const char *name)
 {
@@ -98,8 +97,7 @@ static void read_expected(const json_t *graph, const json_t *expected, crossings
     }
 }
 
-// ---- what there is
-// -------------------------------------------------------------------------------
+// ---- what there is -----------------------------------------------------------------------------
 
 static bool carries(asp_op op)
 {
