@@ -59,8 +59,7 @@ asp_status asp_check_ranks(const asp_checker *k, asp_node n, int64_t ranks)
     return asp_not_proved(k, n, "it is among %lld ranks", (long long)ranks);
 }
 
-// ---- sizes
-// ---------------------------------------------------------------------------------------
+// ---- sizes -------------------------------------------------------------------------------------
 
 static asp_status check_sizes(asp_checker *k, asp_node n)
 {
@@ -91,8 +90,7 @@ static asp_status check_sizes(asp_checker *k, asp_node n)
     return ASP_OK;
 }
 
-// ---- what counts elements of the whole program
-// ---------------------------------------------------------------------------------------
+// ---- what counts elements of the whole program -------------------------------------------------
 
 static asp_status check_dropout(asp_checker *k, asp_node n)
 {
@@ -129,8 +127,7 @@ static asp_status check_counts(asp_checker *k, asp_node n)
     return asp_not_proved(k, n, "its dropout does not count the heads of the whole program");
 }
 
-// ---- the graph
-// ---------------------------------------------------------------------------------------
+// ---- the graph ---------------------------------------------------------------------------------
 
 // What finds the layout of an op's results; the others go by their rules.
 static asp_status (*const proofs[])(asp_checker *, asp_node) = {

@@ -32,8 +32,7 @@ typedef struct asp_checker {
     uint32_t n_fraction;
 } asp_checker;
 
-// ---- facts (check.c)
-// -----------------------------------------------------------------------------
+// ---- facts (check.c) ---------------------------------------------------------------------------
 
 // The error of n that says what could not be proved of it.
 asp_status asp_not_proved(const asp_checker *k, asp_node n, const char *fmt, ...) ASP_PRINTF(3, 4);
@@ -44,8 +43,7 @@ bool asp_has_fraction(asp_checker *k, asp_size s);
 bool asp_in_same_order(const asp_checker *k, const asp_layout *l, int64_t rings, bool zigzag);
 asp_status asp_check_ranks(const asp_checker *k, asp_node n, int64_t ranks);
 
-// ---- rooms: each finds the layout of n's results, or says why it is not proved
-// -----------------------------------------------------------------------------
+// ---- rooms: each finds the layout of n's results, or says why it is not proved -----------------
 
 // check_rule.c: an op that has a sharding rule, or none of whose operands is split.
 asp_status asp_check_by_rule(asp_checker *k, asp_node n);

@@ -66,8 +66,7 @@ static asp_val like(unroller *u, asp_val x, asp_val of)
     return ASP_B1(&u->b, cast, &to, x);
 }
 
-// ---- steps
-// -------------------------------------------------------------------------------------
+// ---- steps -------------------------------------------------------------------------------------
 
 static bool any_rank_meets(const asp_graph *g, const asp_sdpa_attr *a, const int64_t *sizes)
 {
@@ -111,8 +110,7 @@ static const steps *find_steps(asp_pass *px, const asp_graph *g, const asp_sdpa_
 // How far keys go behind block i.
 static int64_t next(const unroller *u, int64_t i) { return u->steps->at[i + 1] - u->steps->at[i]; }
 
-// ---- blocks
-// ------------------------------------------------------------------------------------
+// ---- blocks ------------------------------------------------------------------------------------
 
 // The block of the keys that have come `step` groups far.  Sinks count once, at the first.
 static asp_val block(unroller *u, asp_op op, int64_t step)

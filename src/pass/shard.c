@@ -32,8 +32,7 @@ static bool same_chain(const asp_chain *a, const asp_chain *b)
            memcmp(a->parts, b->parts, a->atoms.n * sizeof a->parts[0]) == 0;
 }
 
-// ---- rings
-// -----------------------------------------------------------------------------------------
+// ---- rings -------------------------------------------------------------------------------------
 
 // Attention at "sequence" that goes round: look-ups and the like stay whole.
 static void put_on_ring(asp_sharder *s, asp_node n)
@@ -48,8 +47,7 @@ static void put_on_ring(asp_sharder *s, asp_node n)
     asp_graph_set_attr(s->g, n, &a);
 }
 
-// ---- nodes
-// --------------------------------------------------------------------------------------
+// ---- nodes -------------------------------------------------------------------------------------
 
 static bool starts_with(asp_atoms list, uint32_t atom) { return list.n && list.at[0] == atom; }
 
@@ -217,8 +215,7 @@ static bool wants_order(const asp_sharder *s, asp_node n)
     return sequence_op(s, n, &dim, &rows) != ASP_NO_OP;
 }
 
-// ---- the order of rows
-// -----------------------------------------------------------------------------
+// ---- the order of rows -------------------------------------------------------------------------
 
 #define MANY_PAIRS (INT64_C(1) << 44) // of one block; sums of many stay in range
 

@@ -192,8 +192,7 @@ static asp_status isolate(asp_sharder *s, asp_val x, const asp_cut *p, asp_size 
     return s->b.status;
 }
 
-// ---- slices of replicable values
-// ----------------------------------------------------------------
+// ---- slices of replicable values ---------------------------------------------------------------
 
 static asp_status build_slice(asp_sharder *s, asp_val v, asp_cut_slice *e)
 {
@@ -272,8 +271,7 @@ asp_status asp_align_replicable(asp_sharder *s, asp_node n, uint32_t i, const as
     return ASP_OK;
 }
 
-// ---- sums over tokens
-// ---------------------------------------------------------------------------
+// ---- sums over tokens --------------------------------------------------------------------------
 
 // Operand i of n, of local sizes, with 0 in the tail of what is split in dim d.
 static asp_status mask_tail(asp_sharder *s, asp_node n, uint32_t i, const asp_cut *p)
@@ -325,8 +323,7 @@ asp_status asp_mask_sums(asp_sharder *s, asp_node n, const asp_chain *state)
     return ASP_OK;
 }
 
-// ---- gathers
-// -------------------------------------------------------------------------------------
+// ---- gathers -----------------------------------------------------------------------------------
 //
 // Each rank's part among zeros, all-reduced: the derivative comes with it.
 
@@ -375,8 +372,7 @@ asp_status asp_shorten_tokens(asp_sharder *s, asp_val v, uint32_t dim, asp_val x
     return s->b.status;
 }
 
-// ---- ops with an algorithm for a split sequence
-// --------------------------------------------------
+// ---- ops with an algorithm for a split sequence ------------------------------------------------
 
 static asp_seq_attr sequence_attr(const asp_sharder *s, asp_node n, uint32_t dim)
 {
@@ -408,8 +404,7 @@ asp_status asp_run_split(asp_sharder *s, asp_node n, asp_op op, uint32_t dim, as
     return s->b.status;
 }
 
-// ---- random numbers
-// ------------------------------------------------------------------------------
+// ---- random numbers ----------------------------------------------------------------------------
 
 // The atoms of dim d that are split, innermost first, as places of op/random.c.
 static void add_random_places(const asp_sharder *s, asp_atoms list, uint32_t d,

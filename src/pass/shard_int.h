@@ -39,8 +39,7 @@ typedef struct asp_sharder {
     ASP_VEC(asp_node) replaced; // nodes that nobody reads any more
 } asp_sharder;
 
-// ---- parts (shard_cut.c)
-// -------------------------------------------------------------------------
+// ---- parts (shard_cut.c) -----------------------------------------------------------------------
 
 // A state in which nothing is split.
 extern const asp_chain asp_state_whole;
@@ -51,8 +50,7 @@ int64_t asp_parts_of_list(const asp_sharder *s, const asp_chain *state, asp_atom
 asp_size asp_whole_size(const asp_sharder *s, asp_atoms list);
 asp_type asp_local_type(const asp_sharder *s, asp_val v, const asp_chain *state);
 
-// ---- cutting (shard_cut.c)
-// -----------------------------------------------------------------------
+// ---- cutting (shard_cut.c) ---------------------------------------------------------------------
 
 // Operand i of n is replicable: it is sliced where its letters have split atoms.
 asp_status asp_align_replicable(asp_sharder *s, asp_node n, uint32_t i, const asp_chain *state);
