@@ -34,7 +34,9 @@ def ours(autosp, model, data, o, ranks):
     command = [autosp, "train", "--model", model, "--data", data, "--seq", str(o.seq), "--ranks", str(ranks), "--threads", str(2 // ranks)]
     records = lines_of([*command, "--steps", str(o.steps), "--dtype", o.dtype, "--json", "-"])
     steps = [r for r in records if r["record"] == "step"]
-    return {"loss": [r["loss"] for r in steps], "seconds": [r["seconds"] for r in steps]}
+    plan = next(r for r in records if r["record"] == "plan")
+    at_peak = statistics.median([r["mfu"] * r["seconds"] for r in steps if r["mfu"]] or [0])
+    return {"loss": [r["loss"] for r in steps], "seconds": [r["seconds"] for r in steps], "flops": plan["flops"] * ranks, "at_peak": at_peak}
 
 
 def theirs(how, model, data, o):
@@ -77,7 +79,10 @@ def main():
         for how in peers:
             runs.setdefault(how, []).append(theirs(how, model, data, o))
     print(f"30 M Llama, {o.dtype}, S = {o.seq}, ranks x threads; {o.rounds} rounds of {o.steps} steps, the first of each not counted")
-    print(f"{'':16}{'best s':>9}{'median s':>9}{'ratio':>8}{'bound':>8}{'first loss':>12}{'last loss':>12}")
+    mine = next(runs[name][0] for name in runs if name.startswith("autosp"))
+    if mine["at_peak"]:
+        print(f"{mine['flops'] / 1e9:.0f} GFLOP take {mine['at_peak']:.3f} s at the f32 peak of 2 cores")
+    print(f"{'':16}{'best s':>9}{'median s':>9}{'of peak':>9}{'ratio':>8}{'bound':>8}{'first loss':>12}{'last loss':>12}")
     return 1 if any([not print_row(name, runs, o) for name in runs]) else 0
 
 
@@ -90,12 +95,14 @@ def print_row(name, runs, o):
     """One side's row; of a peer also the ratio. False beyond its bound or where losses differ."""
     seconds, loss = steady(runs[name]), runs[name][0]["loss"]
     ratio, bound, equal = None, None, True
+    at_peak = next(runs[x][0]["at_peak"] for x in runs if x.startswith("autosp"))
     if not name.startswith("autosp"):
         mine = runs["autosp, 2 x 1" if name == "ulysses" else "autosp, 1 x 2"]
         ratio = statistics.median(steady(mine)) / statistics.median(seconds)
         bound = BOUNDS.get((name, o.dtype, o.seq))
         equal = all(abs(a - b) <= LOSS_BOUND[o.dtype] * abs(b) for a, b in zip(mine[0]["loss"], loss, strict=True))
-    columns = f"{f'{ratio:.3f}' if ratio else '':>8}{f'{bound:.3f}' if bound else '':>8}"
+    columns = f"{at_peak / statistics.median(seconds):>9.2f}" if at_peak else f"{'':9}"
+    columns += f"{f'{ratio:.3f}' if ratio else '':>8}{f'{bound:.3f}' if bound else '':>8}"
     note = "" if equal else "   losses differ"
     print(f"{name:16}{min(seconds):9.3f}{statistics.median(seconds):9.3f}{columns}{loss[0]:12.6f}{loss[-1]:12.6f}{note}")
     return equal and (bound is None or ratio <= bound)

@@ -1,5 +1,6 @@
 # autosp.compile: a model whose loss and gradients are the global ones, computed by a group of ranks.  Neighbours: backend.py (what
 # happens to a graph).  SPDX-License-Identifier: Apache-2.0
+import contextlib
 import functools
 import re
 import types
@@ -152,8 +153,22 @@ def mark(named, seq_dim):
 
 # ---- models ----
 
-def _call(self, *args, **kwargs):
-    return self._call_impl(*args, **kwargs)
+def _forward(self, *args, **kwargs):
+    return self.forward(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _forward_is(model, forward):
+    """The model's own attribute of that name is forward meanwhile; None: it has none.  Gives the one it had, or None."""
+    was = model.__dict__.pop("forward", None)
+    if forward is not None:
+        model.forward = forward
+    try:
+        yield was
+    finally:
+        model.__dict__.pop("forward", None)
+        if was is not None:
+            model.forward = was
 
 
 def _own_code(f):
@@ -168,17 +183,25 @@ class _Call:
         self.backend = Backend(settings)
         self.settings, self.seq_dim, self.check = settings, seq_dim, check
         self.model = weakref.ref(model)
-        self.own = _own_code(_call)
+        self.own = _own_code(_forward)
         self.compiled = torch.compile(self.own, backend=self.backend, fullgraph=True)
 
     def __call__(self, *args, **kwargs):
+        """The model's own hooks, such as FSDP2's, run around the graph and not in it."""
+        model = self.model()
+        with _forward_is(model, lambda *a, **k: self.forward(model, was, *a, **k)) as was:
+            return model._call_impl(*args, **kwargs)
+
+    def forward(self, model, was, *args, **kwargs):
+        """was: the forward that the model had as an attribute, or None."""
         named = [(f"input {i}", x) for i, x in enumerate(args) if isinstance(x, torch.Tensor)]
         named += [(k, x) for k, x in sorted(kwargs.items()) if isinstance(x, torch.Tensor)]
         if self.check and self.settings.group is not None:
             check_batch(named, self.settings.group)
         mark(named, self.seq_dim)
         try:
-            return self.compiled(self.model(), *args, **kwargs)
+            with _forward_is(model, was):
+                return self.compiled(model, *args, **kwargs)
         except torch._dynamo.exc.BackendCompilerFailed as e:
             if isinstance(e.inner_exception, Error):
                 raise e.inner_exception from None
