@@ -18,7 +18,7 @@ demo: deps ## train a small Llama on 2 ranks over real text, then verify it; DAT
 check: ## build everything and run every test
 	@scripts/deps.sh --dev
 	@scripts/build.sh dev
-	@ctest --preset dev
+	@ctest --preset dev --output-junit check.xml
 
 check-all: check ## the same, then the whole grid of the PyTorch front end and its installation (hours)
 	@python3 -B tests/python/suite.py build/dev/libautosp.so build/venv --grid
