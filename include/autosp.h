@@ -131,6 +131,9 @@ ASP_API void asp_edits_destroy(asp_edits *e);
 // The list, a JSON object; the split program as graph text.
 ASP_API const char *asp_edits_json(const asp_edits *e);
 ASP_API const char *asp_edits_text(const asp_edits *e);
+// As `--sp` takes it: where it was auto, the quickest for the sizes that the file gives as examples
+// (on one rank nothing is chosen).
+ASP_API const char *asp_edits_strategy(const asp_edits *e);
 // Is json the very graph that the list was made for?  After the list was applied it is not.
 ASP_API ASP_MUST_USE asp_status asp_edits_fit(const asp_edits *e, const char *json, size_t bytes);
 // Is json, the framework's graph after the list was applied, the split program?  Reads it again,

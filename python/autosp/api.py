@@ -222,7 +222,7 @@ class _Call:
 def compile(model, sp=1, strategy="auto", memory=None, backend="inductor", seq_dim=1, check=True, verify=False, roles=None, ac=None,
             logits=False):
     """The model itself, whose calls are split over the ranks of sp.  Every rank passes the same whole batch; the loss and the
-    gradients are the global ones.  strategy: how attention meets the whole sequence (auto, ulysses, ring,
+    gradients are the global ones.  strategy: how attention meets the whole sequence (auto, ulysses, ring, mixed,
     hybrid:UxR).  seq_dim: of the inputs.
     memory: bytes that a rank may take, as "60GiB"; ac: what is kept for the backward pass (none, default, sac, layer, budget).
     check: compare the batch across ranks in each call.  verify: C reads the edited graph again and proves it.  roles: what inputs of

@@ -13,7 +13,7 @@ from .capi import Edits, Error
 from .edit import Editor
 from .policy import Partitioner
 
-STRATEGIES = ("auto", "ulysses", "ring")
+STRATEGIES = ("auto", "ulysses", "ring", "mixed")
 COMPILERS = ("inductor", "aot_eager", "eager")
 # Where C chooses what is kept, Inductor runs it in that order and lets go of each buffer behind its last reader, so that the peak is the
 # one foretold.  A partitioner is no key of a cache.
@@ -60,20 +60,21 @@ def agree(group, error, what):
 
 
 def transform(gm, example_inputs, settings):
-    """The graph that this rank runs, and a text that is equal on all ranks."""
+    """The graph that this rank runs, a text that is equal on all ranks, and the strategy."""
     graph, fake_inputs = graphs.retrace(gm, example_inputs)
     inputs = graphs.read_inputs(graph, gm, example_inputs, {**graphs.ROLES, **dict(settings.roles)})
-    writer = graphs.Writer(graph, inputs, "model", settings.logits and not torch.is_grad_enabled())
+    device = next((i.value.device for i in inputs), torch.device("cpu"))
+    wide = not torch.is_autocast_enabled(device.type)
+    writer = graphs.Writer(graph, inputs, "model", settings.logits and not torch.is_grad_enabled(), device.type if wide else None)
     text = writer.text()
     widths = {i.value.dtype for i in inputs if i.role == "param"}
     edits = Edits("model", text, "f64" if torch.float64 in widths else "f32", settings.ranks, settings.strategy)
-    device = next((i.value.device for i in inputs), torch.device("cpu"))
     editor = Editor(writer, settings.group_name, settings.ranks, device)
     editor.apply(edits)
     if settings.verify:
         editor.verify(edits, fake_inputs)
     editor.finish()
-    return graph, hashlib.sha256((text + edits.json).encode()).hexdigest()
+    return graph, hashlib.sha256((text + edits.json).encode()).hexdigest(), edits.strategy
 
 
 def states_bytes(example_inputs):
@@ -118,17 +119,17 @@ def lower(graph, example_inputs, inner, partitioner=None):
 
 
 class Backend:
-    """What torch.compile calls with each graph; `graphs` counts them."""
+    """What torch.compile calls with each graph; `graphs` counts them.  `strategy` is that of the last one."""
 
     def __init__(self, settings):
-        self.settings, self.graphs, self.last, self.partitioner = settings, 0, None, None
+        self.settings, self.graphs, self.last, self.partitioner, self.strategy = settings, 0, None, None, settings.strategy
 
     def __call__(self, gm, example_inputs):
         self.graphs += 1
         error = graph = None
         what = ""
         try:
-            graph, what = transform(gm, example_inputs, self.settings)
+            graph, what, self.strategy = transform(gm, example_inputs, self.settings)
             self.partitioner = partitioner_of(self.settings, gm, example_inputs)
         except Exception as e:  # every rank hears of it before any waits for another
             error = e if isinstance(e, Error) else Error(f"{type(e).__name__}: {e}")

@@ -41,6 +41,7 @@ def library():
         ("asp_edits_destroy", None, [pointer]),
         ("asp_edits_json", text, [pointer]),
         ("asp_edits_text", text, [pointer]),
+        ("asp_edits_strategy", text, [pointer]),
         ("asp_edits_fit", ctypes.c_int, [pointer, text, size]),
         ("asp_edits_verify", ctypes.c_int, [pointer, text, size]),
     ]:
@@ -71,6 +72,10 @@ class Edits:
     @property
     def text(self):
         return self.lib.asp_edits_text(self.handle).decode()
+
+    @property
+    def strategy(self):
+        return self.lib.asp_edits_strategy(self.handle).decode()
 
     def fit(self, graph):
         data = graph.encode()

@@ -175,9 +175,10 @@ def _rounded_up(e, shape_env):
 class Writer:
     """The graph as JSON text.  Nodes keep their names, so that C's answer can speak of them."""
 
-    def __init__(self, graph, inputs, name, whole=False):
-        """whole: outputs beside the loss are wanted, whole on every rank; there need be no loss."""
-        self.graph, self.inputs, self.name, self.whole = graph, inputs, name, whole
+    def __init__(self, graph, inputs, name, whole=False, device=None):
+        """whole: outputs beside the loss are wanted, whole on every rank; there need be no loss.  device: where floats of 32 bits are
+        computed with ("cpu"), or None."""
+        self.graph, self.inputs, self.name, self.whole, self.device = graph, inputs, name, whole, device
         self.sizes, self.loss = Sizes(inputs), loss_index(graph, whole)  # while all nodes have a value
         self.names = {i.node: i.name for i in inputs}
         taken = set(self.names.values())
@@ -257,6 +258,7 @@ class Writer:
         inputs = [{"name": i.name, "role": i.role, **self.type(i.value)} for i in self.inputs]
         line = lambda items: ",\n".join(json.dumps(x, separators=(",", ":")) for x in items)
         whole = '"whole":true,' if self.whole else ""
+        whole += f'"device":{json.dumps(self.device)},' if self.device else ""
         return (f'{{"version":1,"name":{json.dumps(self.name)},{whole}"symbols":{json.dumps(self.sizes.hints)},\n"inputs":[\n{line(inputs)}\n],\n'
                 f'"nodes":[\n{line(nodes)}\n],\n"outputs":{json.dumps(outputs)}}}\n')
 

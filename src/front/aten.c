@@ -433,6 +433,15 @@ static asp_status read_array(aten_import *m, const json_t *file, const char *key
     return ASP_OK;
 }
 
+// Where the framework runs the graph.  Kernels of ours are for CPUs.
+static asp_status read_device(aten_import *m, const json_t *file)
+{
+    const char *device;
+    ASP_TRY(asp_json_str(m->cx, m->file, file, "device", "", &device));
+    m->source->own_kernels = strcmp(device, "cpu") == 0 && m->dtype == ASP_F32;
+    return ASP_OK;
+}
+
 static asp_status read_file(aten_import *m, const json_t *file)
 {
     int64_t version;
@@ -446,6 +455,7 @@ static asp_status read_file(aten_import *m, const json_t *file)
     ASP_TRY(read_symbols(m, json_object_get(file, "symbols")));
     ASP_TRY(read_array(m, file, "inputs", read_input));
     ASP_TRY(read_array(m, file, "nodes", read_node));
+    if (m->source) ASP_TRY(read_device(m, file));
     return read_outputs(m, file);
 }
 

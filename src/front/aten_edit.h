@@ -5,8 +5,8 @@
 #include "front/aten_int.h"
 
 // `"name": ..., "op": ..., "args": [...], "kwargs": {...}` of node n, a row of emit.def; operand[i]
-// is what the framework calls its operand i.
-asp_status aten_emit(asp_ctx *cx, asp_text *t, asp_graph *g, asp_node n, const char *name,
-                     const char *const *operand);
+// is what the framework calls its operand i.  ours: an op of ours where there is one.
+asp_status aten_emit(asp_ctx *cx, asp_text *t, asp_graph *g, asp_node n, bool ours,
+                     const char *name, const char *const *operand);
 void aten_put_size(asp_text *t, const asp_graph *g, asp_size s);
 void aten_put_shape(asp_text *t, const asp_graph *g, const asp_type *type);

@@ -218,13 +218,19 @@ static void put_arguments(const emitting *e, const char *format, bool keyword)
     }
 }
 
-asp_status aten_emit(asp_ctx *cx, asp_text *t, asp_graph *g, asp_node n, const char *name,
-                     const char *const *operand)
+static const emit_row *find_row(const asp_node_info *info, bool ours, asp_arena *a)
+{
+    for (size_t i = 0; i < ASP_COUNT_OF(rows); i++)
+        if ((!ours || strncmp(rows[i].overload, "autosp.", 7) == 0) && fits(&rows[i], info, a))
+            return &rows[i];
+    return NULL;
+}
+
+asp_status aten_emit(asp_ctx *cx, asp_text *t, asp_graph *g, asp_node n, bool ours,
+                     const char *name, const char *const *operand)
 {
     const asp_node_info *info = asp_node_at(g, n);
-    const emit_row *r = NULL;
-    for (size_t i = 0; !r && i < ASP_COUNT_OF(rows); i++)
-        if (fits(&rows[i], info, t->arena)) r = &rows[i];
+    const emit_row *r = find_row(info, ours, t->arena);
     if (!r)
         return asp_fail(cx, ASP_ERR_UNSUPPORTED,
                         "%s would have to run split over %lld ranks, which PyTorch cannot be told "

@@ -52,6 +52,7 @@ struct asp_aten_source {
     uint32_t n_nodes, n_vals;
     uint32_t n_outputs; // of the file
     bool whole;         // all of them are wanted, whole on every rank
+    bool own_kernels;   // run where the framework's values are: of 32 bits, on a CPU
 };
 
 typedef struct aten_import {

@@ -4,12 +4,13 @@
 #include "base/rows.h"
 #include "pass/axes.h"
 #include "pass/pass.h"
+#include "run/compile.h"
 #include "train/train_int.h"
 
 struct asp_edits {
-    asp_ctx *cx;     // borrowed
-    asp_arena arena; // owns what follows and the struct
-    const char *file, *sp;
+    asp_ctx *cx;           // borrowed
+    asp_arena arena;       // owns what follows and the struct
+    const char *file, *sp; // sp: the strategy that was taken
     asp_dtype dtype;
     int64_t ranks;
     uint64_t hash; // of the graph's text
@@ -115,14 +116,14 @@ static asp_status check_unknown(asp_ctx *cx, asp_graph *g, const asp_aten_source
     return s;
 }
 
-static asp_status run_passes(asp_ctx *cx, const asp_edits *e, asp_graph *g,
+static asp_status run_passes(asp_ctx *cx, const asp_edits *e, const char *sp, asp_graph *g,
                              const asp_aten_source *source)
 {
     asp_machine machine;
     ASP_TRY(asp_machine_find(cx, &machine));
     const asp_device device = asp_device_of_rank(&machine, (int)e->ranks, 1);
     asp_pass_options o = {.ranks = e->ranks,
-                          .sp = e->sp,
+                          .sp = sp,
                           .ac = "none",
                           .dtype = e->dtype,
                           .kept = true,
@@ -134,7 +135,7 @@ static asp_status run_passes(asp_ctx *cx, const asp_edits *e, asp_graph *g,
     return asp_passes_run(cx, g, ASP_PIPELINE_KEPT, &o, NULL);
 }
 
-static asp_status fill(asp_ctx *cx, asp_edits *e, const char *json, size_t bytes)
+static asp_status fill(asp_ctx *cx, asp_edits *e, const char *json, size_t bytes, const char *sp)
 {
     asp_graph *g;
     asp_aten_source *source;
@@ -143,7 +144,7 @@ static asp_status fill(asp_ctx *cx, asp_edits *e, const char *json, size_t bytes
     asp_text_init(&list, &e->arena);
     asp_text_init(&text, &e->arena);
     asp_text_init(&same, &e->arena);
-    asp_status s = run_passes(cx, e, g, source);
+    asp_status s = run_passes(cx, e, sp, g, source);
     if (s == ASP_OK) s = asp_front_put_edits(cx, source, g, &list);
     if (s == ASP_OK) s = canonical(cx, g, &same);
     if (s == ASP_OK) asp_graph_print(g, &text);
@@ -151,7 +152,65 @@ static asp_status fill(asp_ctx *cx, asp_edits *e, const char *json, size_t bytes
     asp_graph_destroy(g);
     asp_aten_source_destroy(source);
     e->json = list.at, e->text = text.at, e->canonical = same.at;
+    e->sp = asp_copy_str(&e->arena, sp);
     return s < 0 ? asp_note(cx, s, "%s", e->file) : s;
+}
+
+// ---- which strategy -----------------------------------------------------------------------------
+
+static int64_t example_of(const asp_graph *g, const char *symbol)
+{
+    for (int i = 0; i < g->examples.n; i++)
+        if (strcmp(g->examples.at[i].symbol, symbol) == 0) return g->examples.at[i].value;
+    return 1;
+}
+
+// What the program costs under each strategy, at the sizes of the file's examples.
+static asp_status weigh(asp_ctx *cx, const asp_edits *e, const char *json, size_t bytes,
+                        asp_choice *out)
+{
+    asp_graph *g, *joint;
+    asp_aten_source *source;
+    ASP_TRY(asp_front_aten_kept(cx, e->file, json, bytes, e->dtype, 1, &g, &source));
+    const bool trains = g->outputs.n > 0 && strcmp(g->outputs.at[0].name, "loss") == 0;
+    const asp_compile_options o = {.ranks = e->ranks,
+                                   .batch = example_of(g, "B"),
+                                   .seq = example_of(g, "S"),
+                                   .threads = 1,
+                                   .ac = "default",
+                                   .dtype = e->dtype,
+                                   .whole_outputs = asp_aten_wants_whole(source),
+                                   .inference = !trains};
+    const asp_status s = asp_compile_choose(cx, g, &o, out, &joint);
+    if (s == ASP_OK) asp_graph_destroy(joint);
+    asp_graph_destroy(g);
+    asp_aten_source_destroy(source);
+    return s;
+}
+
+// The quickest that has not been tried; NULL: none.
+static asp_candidate *next_candidate(asp_choice *c)
+{
+    asp_candidate *best = NULL;
+    for (int i = 0; i < c->n; i++)
+        if (!*c->at[i].why && (!best || c->at[i].price.seconds < best->price.seconds))
+            best = &c->at[i];
+    return best;
+}
+
+// From the quickest on, the first that the framework can be told; else the mixed cut, whose refusal
+// is the one to show.
+static asp_status fill_best(asp_ctx *cx, asp_edits *e, const char *json, size_t bytes)
+{
+    asp_choice choice = {0};
+    asp_status s = weigh(cx, e, json, bytes, &choice);
+    if (s == ASP_ERR_NOMEM) return s;
+    for (asp_candidate *c; s == ASP_OK && (c = next_candidate(&choice));) {
+        const asp_status told = fill(cx, e, json, bytes, c->sp);
+        if (told == ASP_OK || told == ASP_ERR_NOMEM) return told;
+        snprintf(c->why, sizeof c->why, "PyTorch cannot be told");
+    }
+    return fill(cx, e, json, bytes, "mixed");
 }
 
 typedef struct edits_call {
@@ -170,11 +229,12 @@ static asp_status create(asp_ctx *cx, void *arg)
     e->cx = cx;
     e->arena = a;
     e->file = asp_copy_str(&e->arena, call->file);
-    e->sp = call->sp ? asp_copy_str(&e->arena, call->sp) : NULL;
     e->dtype = strcmp(call->dtype, "f64") == 0 ? ASP_F64 : ASP_F32;
     e->ranks = call->ranks;
     e->hash = asp_hash(call->json, call->bytes, 0);
-    asp_status s = fill(cx, e, call->json, call->bytes);
+    const bool weighs = e->ranks > 1 && (!call->sp || strcmp(call->sp, "auto") == 0);
+    asp_status s = weighs ? fill_best(cx, e, call->json, call->bytes)
+                          : fill(cx, e, call->json, call->bytes, call->sp ? call->sp : "auto");
     if (s == ASP_OK)
         call->e = e;
     else
@@ -208,6 +268,7 @@ void asp_edits_destroy(asp_edits *e)
 
 const char *asp_edits_json(const asp_edits *e) { return e ? e->json : NULL; }
 const char *asp_edits_text(const asp_edits *e) { return e ? e->text : NULL; }
+const char *asp_edits_strategy(const asp_edits *e) { return e ? e->sp : NULL; }
 
 // ---- proving ------------------------------------------------------------------------------------
 

@@ -96,6 +96,8 @@ def batch(name, b, s, labels="uneven", extra="", seed=1):
     if extra == "padding":
         out["attention_mask"] = torch.ones(b, s, dtype=torch.int64)
         out["attention_mask"][0, -5:] = 0
+    if extra == "bias":
+        out["attention_mask"] = torch.full((s, s), -30.0).triu(1)[None, None].expand(b, 1, s, s).contiguous()
     if extra == "ones":
         out["attention_mask"] = torch.ones(b, s, dtype=torch.int64)
     if extra == "packed":

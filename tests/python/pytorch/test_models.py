@@ -60,6 +60,27 @@ def test_exact_in_f64(ranks, p, s, strategy):
         assert r["loss"] <= EXACT and r["gradients"] <= EXACT, r
 
 
+# Heads of 8, grouped and causal; of 8 and all pairs; of 4, which vectors do not divide; under a bias of the caller's.
+OWN = [("llama", "", "attention"), ("bert", "", "attention"), ("plain", "", "aten.scaled_dot_product_attention.default"),
+       ("llama", "bias", "aten.scaled_dot_product_attention.default")]
+
+
+@pytest.mark.parametrize("name,extra,op", OWN)
+@pytest.mark.parametrize("p,strategy", [(1, "auto"), (2, "ulysses")])
+def test_attention_is_ours_on_a_cpu(ranks, name, extra, op, p, strategy):
+    for r in ranks.give("cases", "against_eager", p, name, 2, 25, "f32", {"strategy": strategy, "backend": "eager"}, "uneven", extra):
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
+        assert op in r["ops"] and len({"attention", "aten.scaled_dot_product_attention.default"} & set(r["ops"])) == 1, r["ops"]
+
+
+def test_a_strategy_is_chosen(ranks):
+    """For the sizes of the first batch; it runs as if it had been asked for."""
+    asked = lambda strategy: ranks.give("cases", "against_eager", 4, "mistral", 2, 27, "f32", {"strategy": strategy, "backend": "eager"})
+    for r in asked("auto"):
+        assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS and r["strategy"] != "auto", r
+    assert asked(r["strategy"])[0]["ops"] == r["ops"]
+
+
 @pytest.mark.parametrize("p", [1, 2])
 def test_causal_masks_are_proved(ranks, p):
     """No dense mask is left, K and V are not repeated, and nothing else is S x S."""

@@ -41,12 +41,16 @@ static fixture begin(void)
     return f;
 }
 
-static json_t *edits_of(fixture *f, const char *name, int64_t ranks, const char *sp)
+// begin: what stands before the file's other keys.
+static json_t *edits_with(fixture *f, const char *begin, const char *name, int64_t ranks,
+                          const char *sp)
 {
     asp_edits *e;
     size_t n;
     asp_arena_init(&f->arena, &f->files);
-    char *text = read_graph(&f->arena, name, &n);
+    const char *text = read_graph(&f->arena, name, &n);
+    text = asp_printf(&f->arena, "{%s%s", begin, text + 1);
+    n += strlen(begin);
     if (asp_edits_create(f->cx, name, text, n, "f32", ranks, sp, &e) != ASP_OK)
         fail_msg("%s", asp_ctx_message(f->cx));
     json_t *list = json_loads(asp_edits_json(e), 0, NULL);
@@ -54,6 +58,11 @@ static json_t *edits_of(fixture *f, const char *name, int64_t ranks, const char 
     asp_edits_destroy(e);
     asp_arena_fini(&f->arena);
     return list;
+}
+
+static json_t *edits_of(fixture *f, const char *name, int64_t ranks, const char *sp)
+{
+    return edits_with(f, "", name, ranks, sp);
 }
 
 // Four exchanges a layer (q, k, v, out), one all-reduce of the loss; the mask is gone.
@@ -127,6 +136,53 @@ static void one_rank_keeps_all_but_masks(void **state)
     assert_int_equal(count(in, "aten.scaled_dot_product_attention.default"), 0);
     assert_int_equal(json_array_size(json_object_get(list, "rewire")), 0);
     json_decref(list);
+    asp_ctx_destroy(f.cx);
+}
+
+// Where PyTorch computes on a CPU, attention is our kernel: not with heads that vectors do not
+// divide, nor on other devices.
+static void attention_is_ours_on_a_cpu(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *graph;
+        int ours, theirs;
+    } cases[] = {{"\"device\":\"cpu\",", "llama", 2, 0},
+                 {"\"device\":\"cuda\",", "llama", 0, 2},
+                 {"", "llama", 0, 2},
+                 {"\"device\":\"cpu\",", "qwen3", 0, 2}};
+    fixture f = begin();
+    for (size_t i = 0; i < 4; i++) {
+        json_t *list = edits_with(&f, cases[i].begin, cases[i].graph, 2, "ulysses"),
+               *in = json_object_get(list, "insert");
+        assert_int_equal(count(in, "autosp.attention"), cases[i].ours);
+        assert_int_equal(count(in, "aten.scaled_dot_product_attention.default"), cases[i].theirs);
+        json_decref(list);
+    }
+    asp_ctx_destroy(f.cx);
+}
+
+// Left open, the strategy is one that could have been asked for, and its list is the same then.
+static void a_strategy_is_chosen(void **state)
+{
+    (void)state;
+    static const char *const graphs[] = {"llama", "llama_docs", "bert"};
+    fixture f = begin();
+    for (size_t i = 0; i < 3; i++) {
+        asp_edits *open, *asked;
+        size_t n;
+        asp_arena_init(&f.arena, &f.files);
+        char *text = read_graph(&f.arena, graphs[i], &n);
+        assert_int_equal(asp_edits_create(f.cx, "x", text, n, "f32", 8, "auto", &open), ASP_OK);
+        const char *sp = asp_edits_strategy(open);
+        assert_string_not_equal(sp, "auto");
+        assert_int_equal(asp_edits_create(f.cx, "x", text, n, "f32", 8, sp, &asked), ASP_OK);
+        assert_string_equal(asp_edits_strategy(asked), sp);
+        assert_string_equal(asp_edits_json(asked), asp_edits_json(open));
+        asp_edits_destroy(open);
+        asp_edits_destroy(asked);
+        asp_arena_fini(&f.arena);
+    }
     asp_ctx_destroy(f.cx);
 }
 
@@ -215,6 +271,8 @@ int main(void)
         cmocka_unit_test(a_llama_is_split_by_heads),
         cmocka_unit_test(masks_are_predicates),
         cmocka_unit_test(one_rank_keeps_all_but_masks),
+        cmocka_unit_test(attention_is_ours_on_a_cpu),
+        cmocka_unit_test(a_strategy_is_chosen),
         cmocka_unit_test(a_list_is_of_one_graph),
         cmocka_unit_test(unknown_ops_may_read_whole_values),
         cmocka_unit_test(bad_calls_are_refused),
