@@ -1,12 +1,15 @@
 // Row programs of a 30M Llama (hidden 512, ffn 1408) and the other row-wise kernels, as fractions
-// of the triad rate measured in the same round: necessary bytes over time, medians. `bench_rows
-// [threads [rounds [print]]]`.  SPDX-License-Identifier: Apache-2.0
+// of the triad rate of as many threads, measured in the same round: necessary bytes over time,
+// medians.  Arrays of f32, then of bf16.  `bench_rows [threads [rounds [print]]]`.
+// SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
+#include "base/half.h"
 #include "kern/optim.h"
 #include "kern/probe.h"
 #include "kern/rowprog.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define MOST_ROUNDS 64
 #define ROWS 4096
@@ -99,7 +102,13 @@ static void work(void *arg, asp_worker *w)
     } else if (j->row) {
         j->row->fn(&j->call, w);
     } else {
-        const asp_adamw_step_args a = {1, .9, .95, 1e-3, 1, 1e-8, 1e-4};
+        const asp_adamw_step_args a = {.scale = 1,
+                                       .beta1 = .9,
+                                       .beta2 = .95,
+                                       .rate = 1e-3,
+                                       .correct = 1,
+                                       .eps = 1e-8,
+                                       .decay = 1e-4};
         for (int64_t c; (c = asp_team_next(w, j->n >> 16)) >= 0;) {
             float *p[4];
             for (int i = 0; i < 4; i++) p[i] = (float *)j->ptrs[i] + (c << 16);
@@ -114,11 +123,23 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static float number(int64_t i) { return (float)((i * 7919) % 1000) * 0.002f - 1.0f; }
+
 static void *numbers(int64_t bytes)
 {
-    float *p = aligned_alloc(64, (size_t)asp_round_up(bytes + 1, 64));
+    enum { HUGE_PAGE = 2 << 20 }; // as a rank's memory has them
+    const size_t whole = (size_t)asp_round_up(bytes + 1, HUGE_PAGE);
+    float *p = aligned_alloc(HUGE_PAGE, whole);
     if (!p) abort();
-    for (int64_t i = 0; i < bytes / 4; i++) p[i] = (float)((i * 7919) % 1000) * 0.002f - 1.0f;
+    madvise(p, whole, MADV_HUGEPAGE);
+    for (int64_t i = 0; i < bytes / 4; i++) p[i] = number(i);
+    return p;
+}
+
+static void *half_numbers(int64_t n)
+{
+    uint16_t *p = numbers(2 * n);
+    for (int64_t i = 0; i < n; i++) p[i] = asp_to_bf16(number(i));
     return p;
 }
 
@@ -127,6 +148,7 @@ typedef struct bench {
     asp_arena arena;
     asp_team *team;
     int rounds;
+    bool print;
     float *triad[3];
 } bench;
 
@@ -135,7 +157,7 @@ static void measure(bench *b, const char *name, job *j, int64_t bytes, int64_t e
 {
     double rates[MOST_ROUNDS], share[MOST_ROUNDS];
     for (int r = 0; r < b->rounds; r++) {
-        const double triad = asp_probe_triad(b->triad[0], b->triad[1], b->triad[2], TRIAD);
+        const double triad = asp_probe_triad(b->team, b->triad[0], b->triad[1], b->triad[2], TRIAD);
         const double t0 = asp_seconds();
         asp_team_run(b->team, work, j);
         rates[r] = 1e-9 * (double)bytes / (asp_seconds() - t0);
@@ -147,19 +169,23 @@ static void measure(bench *b, const char *name, job *j, int64_t bytes, int64_t e
            (double)bytes / (double)elements / rates[b->rounds / 2], share[b->rounds / 2]);
 }
 
-static void bench_group(bench *b, const char *name, void (*make)(group *), int64_t cols, bool print)
+static void bench_group(bench *b, const char *name, void (*make)(group *), int64_t cols, bool half)
 {
     group g = {.n_vals = 0};
     job j = {.program = NULL};
+    bool halves[16] = {false};
     make(&g);
-    const asp_rowdesc d = {ROWS, cols, g.n_slots, g.n_vals, g.n_ops, NULL, g.vals, g.ops};
+    for (int i = 0; half && i < g.n_vals; i++)
+        if (g.vals[i].slot >= 0 && g.vals[i].kind == ASP_ROW_FULL) halves[g.vals[i].slot] = true;
+    const asp_rowdesc d = {ROWS, cols, g.n_slots, g.n_vals, g.n_ops, halves, g.vals, g.ops};
     const char *wrong = asp_rowdesc_check(&d);
     if (wrong) fprintf(stderr, "%s: %s\n", name, wrong), abort();
     j.program = asp_rowprog_build(&b->arena, &d, asp_isa_best());
-    for (int i = 0; i < g.n_slots; i++) j.ptrs[i] = numbers(ROWS * cols * 4);
+    for (int i = 0; i < g.n_slots; i++)
+        j.ptrs[i] = halves[i] ? half_numbers(ROWS * cols) : numbers(ROWS * cols * 4);
     j.work = numbers(asp_rowprog_work_bytes(j.program, asp_team_size(b->team)));
     measure(b, name, &j, asp_rowprog_traffic_bytes(j.program), ROWS * cols);
-    if (print) {
+    if (b->print) {
         asp_text t;
         asp_text_init(&t, &b->arena);
         asp_rowprog_print(j.program, &t);
@@ -167,6 +193,16 @@ static void bench_group(bench *b, const char *name, void (*make)(group *), int64
     }
     for (int i = 0; i < g.n_slots; i++) free(j.ptrs[i]);
     free(j.work);
+}
+
+static void bench_groups(bench *b, bool half)
+{
+    printf("%s\n", half ? "arrays of bf16" : "arrays of f32");
+    bench_group(b, "add", one_add, 512, half);
+    bench_group(b, "residual + rms_norm", norm, 512, half);
+    bench_group(b, "rms_norm grad", norm_grad, 512, half);
+    bench_group(b, "swiglu", swiglu, 1408, half);
+    bench_group(b, "swiglu grad", swiglu_grad, 1408, half);
 }
 
 static asp_tensor tensor(asp_dtype dtype, int rank, const int64_t *dim)
@@ -241,7 +277,7 @@ static void bench_adamw(bench *b)
 int main(int argc, char **argv)
 {
     bench b = {.rounds = argc > 2 ? (int)asp_max(1, asp_min(MOST_ROUNDS, atoi(argv[2]))) : 7};
-    const bool print = argc > 3;
+    b.print = argc > 3;
     asp_ctx_init(&b.cx);
     asp_arena_init(&b.arena, &b.cx);
     if (asp_team_create(&b.cx, argc > 1 ? atoi(argv[1]) : 1, 0, &b.team) < 0) {
@@ -249,13 +285,10 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = 0; i < 3; i++) b.triad[i] = numbers(TRIAD * 4);
-    bench_group(&b, "add", one_add, 512, print);
-    bench_group(&b, "residual + rms_norm", norm, 512, print);
-    bench_group(&b, "rms_norm grad", norm_grad, 512, print);
-    bench_group(&b, "swiglu", swiglu, 1408, print);
-    bench_group(&b, "swiglu grad", swiglu_grad, 1408, print);
+    bench_groups(&b, false);
     bench_kernels(&b);
     bench_adamw(&b);
+    bench_groups(&b, true);
     for (int i = 0; i < 3; i++) free(b.triad[i]);
     asp_team_destroy(b.team);
     asp_arena_fini(&b.arena);
