@@ -46,6 +46,7 @@ static asp_status run_passes(asp_arena *a, const asp_options *o, const char *fil
         .save = o->train.save,
         .budget = o->train.memory,
         .dtype = o->train.dtype,
+        .half_params = asp_train_half_params(&o->train),
         .env = {.at = {{"S", o->train.seq}, {"B", o->train.batch}}, .n = 2}};
     asp_pass_trace trace = {.print_after = o->print_after, .text = &out};
     asp_text_init(&out, a);

@@ -1,5 +1,6 @@
-// safetensors, elements to f32 and f64.  Neighbours: safetensors.h (contract).
+// safetensors, elements to f32, f64 and bf16.  Neighbours: safetensors.h (contract).
 // SPDX-License-Identifier: Apache-2.0
+#include "base/half.h"
 #include "io/safetensors.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian, as we are");
@@ -42,35 +43,41 @@ static inline float load_f16(const unsigned char *p)
     return sign ? -small : small;
 }
 
-#define CONVERTER(from, to, bytes)                                             \
-    static void from##_to_##to(const unsigned char *p, int64_t n, void *out)   \
-    {                                                                          \
-        to *o = out;                                                           \
-        for (int64_t i = 0; i < n; i++) o[i] = (to)load_##from(p + i * bytes); \
+// f64 is rounded twice, as it would be on the way over f32.
+static inline uint16_t nearest(double x) { return asp_to_bf16((float)x); }
+
+#define CONVERTER(from, to, T, VALUE, bytes)                                      \
+    static void from##_to_##to(const unsigned char *p, int64_t n, void *out)      \
+    {                                                                             \
+        T *o = out;                                                               \
+        for (int64_t i = 0; i < n; i++) o[i] = VALUE(load_##from(p + i * bytes)); \
     }
-CONVERTER(f32, float, 4)
-CONVERTER(f32, double, 4)
-CONVERTER(f64, float, 8)
-CONVERTER(f64, double, 8)
-CONVERTER(bf16, float, 2)
-CONVERTER(bf16, double, 2)
-CONVERTER(f16, float, 2)
-CONVERTER(f16, double, 2)
+#define CONVERTERS(from, bytes)                   \
+    CONVERTER(from, f32, float, (float), bytes)   \
+    CONVERTER(from, f64, double, (double), bytes) \
+    CONVERTER(from, bf16, uint16_t, nearest, bytes)
+CONVERTERS(f32, 4)
+CONVERTERS(f64, 8)
+CONVERTERS(bf16, 2)
+CONVERTERS(f16, 2)
 
 typedef void converter(const unsigned char *p, int64_t n, void *out);
-static const struct {
-    converter *to_f32, *to_f64; // NULL: not a floating-point dtype
-} converters[ASP_DTYPE_COUNT] = {
-    [ASP_F32] = {f32_to_float, f32_to_double},
-    [ASP_F64] = {f64_to_float, f64_to_double},
-    [ASP_BF16] = {bf16_to_float, bf16_to_double},
-    [ASP_F16] = {f16_to_float, f16_to_double},
+#define ROW(from)                                                                         \
+    {                                                                                     \
+        [ASP_F32] = from##_to_f32, [ASP_F64] = from##_to_f64, [ASP_BF16] = from##_to_bf16 \
+    }
+// From, to; NULL: not a floating-point dtype.
+static converter *const converters[ASP_DTYPE_COUNT][ASP_DTYPE_COUNT] = {
+    [ASP_F32] = ROW(f32),
+    [ASP_F64] = ROW(f64),
+    [ASP_BF16] = ROW(bf16),
+    [ASP_F16] = ROW(f16),
 };
 
 asp_status asp_st_convert(asp_ctx *cx, const asp_st_tensor *t, asp_dtype to, void *out)
 {
-    ASP_CHECK(to == ASP_F32 || to == ASP_F64);
-    converter *f = to == ASP_F32 ? converters[t->dtype].to_f32 : converters[t->dtype].to_f64;
+    ASP_CHECK(to == ASP_F32 || to == ASP_F64 || to == ASP_BF16);
+    converter *f = converters[t->dtype][to];
     if (!f)
         return asp_fail(cx, ASP_ERR_INPUT,
                         "%s: tensor \"%.200s\" is %s; weights are f32, f64, bf16 or f16", t->file,

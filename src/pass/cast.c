@@ -19,6 +19,8 @@
 //     again without a bit's difference (absorb.c);
 //   - everything else is f32: statistics, softmax written out, the loss and what follows it.
 // Parameters stay f32.  Ops that compute in f32 read them as they are, products their rounding.
+// With
+// --master none they are bf16: products and look-ups read them as they are, the others widened.
 //
 // A reader in f32 has its own cast, right in front, so that no f32 copy lives between two readers:
 // it becomes the load of a row program.  O(nodes) a sweep; a few sweeps until no dtype changes.
@@ -101,9 +103,13 @@ static bool fills_exactly(const asp_node_info *info)
     return value == 0 || isinf(value);
 }
 
-static cast_kind kind_of(const asp_node_info *info, uint32_t *out_half)
+static cast_kind kind_of(const caster *c, const asp_node_info *info, uint32_t *out_half)
 {
     *out_half = 0;
+    if (info->op == ASP_OP_embedding && c->px->options->half_params) {
+        *out_half = 1 << 1; // the table
+        return COMPUTE;
+    }
     for (size_t i = 0; i < ASP_COUNT_OF(table); i++) {
         if (table[i].op != info->op) continue;
         *out_half = table[i].half;
@@ -158,7 +164,7 @@ static void look_forward(caster *c)
         const char *name = asp_val_at(c->g, info->first)->name;
         bool backward = name && strcmp(name, ASP_SEED_NAME) == 0, active = false;
         uint32_t bits;
-        const cast_kind kind = kind_of(info, &bits);
+        const cast_kind kind = kind_of(c, info, &bits);
         for (uint32_t i = 0; i < info->n_in; i++) {
             backward |= c->backward[info->in[i].i];
             active |= c->activation[info->in[i].i];
@@ -184,7 +190,7 @@ static void look_back(caster *c)
     ASP_FOR_NODES_REVERSE (c->g, n) {
         const asp_node_info *info = asp_node_at(c->g, n);
         uint32_t bits;
-        bool before = kind_of(info, &bits) == COMPUTE;
+        bool before = kind_of(c, info, &bits) == COMPUTE;
         if (c->backward[info->first.i]) continue;
         for (uint32_t i = 0; i < info->n_out; i++)
             before |= c->before_product[asp_node_result(c->g, n, i).i];
@@ -234,7 +240,7 @@ static asp_status sweep(caster *c, bool *out_changed)
         const asp_node_info *info = asp_node_at(c->g, n);
         asp_infer in;
         uint32_t bits;
-        const cast_kind kind = kind_of(info, &bits);
+        const cast_kind kind = kind_of(c, info, &bits);
         if (!is_f32(c, info->first)) continue; // i64 look-ups, f64
         if (kind == STORED && is_stored(c, info)) changed |= mark(c, info->first);
         if (kind != COMPUTE && kind != EITHER) continue;
@@ -266,7 +272,7 @@ static asp_val operand(caster *c, asp_node n, uint32_t i, bool half)
     const asp_node_info *info = asp_node_at(c->g, n);
     const asp_val v = info->in[i], made = c->half_of[v.i];
     if (!made.i || half) return made.i ? made : v;
-    if (is_param(c, v)) return v;
+    if (is_param(c, v) && made.i != v.i) return v;
     for (uint32_t k = 0; k < i; k++) // the same operand twice
         if (asp_val_node(c->g, info->in[k])->op == ASP_OP_cast && info->in[k].i >= c->n_old &&
             asp_val_node(c->g, info->in[k])->in[0].i == made.i)
@@ -279,8 +285,9 @@ static asp_status rewrite(caster *c, asp_node n, asp_node next)
     const asp_node_info *info = asp_node_at(c->g, n);
     const uint32_t n_in = info->n_in, n_out = info->n_out;
     uint32_t bits;
-    const cast_kind kind = kind_of(info, &bits);
-    const bool moves = kind == MOVE && is_half(c, info->first);
+    const cast_kind kind = kind_of(c, info, &bits);
+    const bool own = kind == MOVE || (info->op == ASP_OP_param && c->px->options->half_params);
+    const bool moves = own && is_half(c, info->first);
     asp_infer in = {.n_out = 0};
     if (kind == COMPUTE || kind == EITHER) ASP_TRY(infer(c, info, bits, &in));
     for (uint32_t i = 0; i < n_in; i++) {
@@ -308,7 +315,7 @@ static void widen_outputs(caster *c)
 {
     for (uint32_t i = 0; i < c->g->outputs.n; i++) {
         const asp_val v = c->g->outputs.at[i].val, made = c->half_of[v.i];
-        if (!made.i || is_param(c, v)) continue;
+        if (!made.i || (is_param(c, v) && made.i != v.i)) continue;
         const char *loc = asp_val_node(c->g, v)->loc;
         c->g->outputs.at[i].val = cast(c, (asp_node){0}, made, ASP_F32, loc);
     }
@@ -324,6 +331,13 @@ static asp_status check_params(asp_graph *g)
                             asp_node_str(g, n), asp_dtypes[t->dtype].name);
     }
     return ASP_OK;
+}
+
+// Before anything is known of others: they are what a program begins with.
+static void mark_params(caster *c)
+{
+    ASP_FOR_NODES (c->g, n)
+        if (asp_node_at(c->g, n)->op == ASP_OP_param) mark(c, asp_node_at(c->g, n)->first);
 }
 
 asp_status asp_pass_cast(asp_pass *px, asp_graph *g)
@@ -350,6 +364,7 @@ asp_status asp_pass_cast(asp_pass *px, asp_graph *g)
         }
     look_forward(&c);
     look_back(&c);
+    if (px->options->half_params) mark_params(&c);
     for (bool changed = true; changed;) ASP_TRY(sweep(&c, &changed));
     for (asp_node at = g->head, next; at.i; at = next) {
         next = asp_node_at(g, at)->next;

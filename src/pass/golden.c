@@ -73,13 +73,15 @@ static asp_status read_line(asp_ctx *cx, const char *file, char *line, header *h
         return read_number(cx, file, key, value, &h->options.tile);
     else if (strcmp(key, "dtype") == 0)
         return read_dtype(cx, file, value, &h->options.dtype);
+    else if (strcmp(key, "master") == 0)
+        h->options.half_params = strcmp(value, "none") == 0;
     else if (strcmp(key, "env") == 0)
         return read_env(cx, file, value, &h->options.env);
     else
         return asp_fail(
             cx, ASP_ERR_INPUT,
             "%s: unknown key '%s'; the keys are passes, ranks, sp, ac, recompute, save, "
-            "budget, tile, dtype, env",
+            "budget, tile, dtype, master, env",
             file, key);
     return ASP_OK;
 }

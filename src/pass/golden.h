@@ -2,9 +2,8 @@
 // tests/golden/ (the files), tests/golden_test.c and cli (who run them).
 //
 //   # passes: place,shard          the pipeline
-//   # ranks: 2                     options, each optional: ranks, sp, ac, dtype (f32, f64),
-//   # env: S = 4096, B = 1         env (what symbols are)
-//   graph g { ... }                input
+//   # ranks: 2                     options, each optional: ranks, sp, ac, dtype (f32, f64, bf16),
+//   master, # env: S = 4096, B = 1         env (what symbols are) graph g { ... } input
 //   ----
 //   graph g ranks 2 { ... }        output; or one line: error unsupported: message
 //

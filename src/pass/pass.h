@@ -18,6 +18,7 @@ typedef struct asp_pass_options {
     bool whole_outputs; // what is returned beside the loss is whole on every rank
     asp_env env;        // S, B, ...: what sizes are at plan time; empty where nothing is planned
     asp_dtype dtype;    // f32 or f64: of everything; bf16: pass cast has something to do
+    bool half_params;   // ... and parameters are bf16 themselves
     bool kept;          // the graph is a framework's: nodes that need not change stay as they are
     const asp_device *device; // one rank's, for prices of --sp auto; NULL: as if measured nowhere
 } asp_pass_options;

@@ -18,6 +18,7 @@ static asp_pass_options pass_options(const asp_graph *g, const asp_compile_optio
                               .recompute = o->recompute,
                               .save = o->save,
                               .dtype = o->dtype,
+                              .half_params = o->half_params,
                               .whole_outputs = o->whole_outputs,
                               .env = sizes(g, o)};
 }

@@ -14,6 +14,7 @@ typedef struct asp_compile_options {
                          // its ranks are P; "mixed": what the cut of pass place prefers, per op
     const char *recompute, *save; // pass/pass.h
     asp_dtype dtype;              // bf16: products and what lives long, of an f32 program
+    bool half_params;             // pass/pass.h
     asp_comm_backend backend;
     bool optimizer;
     bool accumulates;    // gradients of micro-batches are added up

@@ -79,6 +79,7 @@ asp_status asp_rank_replan(asp_rank *r, const asp_plan *plan)
 {
     const size_t bytes = (size_t)asp_round_up(plan->report.rank_bytes, 4096);
     ASP_CHECK(plan->slab_count == r->plan->slab_count && plan->dtype == r->plan->dtype &&
+              plan->param_dtype == r->plan->param_dtype &&
               plan->options.optimizer == r->plan->options.optimizer &&
               plan->options.fuses == r->plan->options.fuses && plan->ranks == r->plan->ranks &&
               plan->replicas == r->plan->replicas);
@@ -216,9 +217,11 @@ static asp_status step_rows(asp_rank *r, const asp_step *s)
 static asp_status step_update(asp_rank *r, const asp_step *s)
 {
     const asp_tensor *x = &s->call->in[0];
+    const int64_t bytes = s->places[0] - r->plan->slab_offset[ASP_SLAB_PARAM];
     asp_update_run u = {.args = &r->update,
                         .kernels = asp_optim_choose(asp_isa_best()),
                         .dtype = x->dtype,
+                        .first = bytes / asp_dtypes[x->dtype].bytes,
                         .count = asp_tensor_count(x),
                         .decays = x->rank >= 2,
                         .squares = at(r, s->work),
@@ -399,7 +402,7 @@ static asp_status agree(asp_rank *r)
         sizes = asp_hash(in->dim, (size_t)in->rank * sizeof in->dim[0], sizes);
         inputs = asp_hash(asp_rank_input(r, (int)i), (size_t)in->bytes, inputs);
     }
-    const size_t bytes = (size_t)(p->slab_count * asp_dtypes[p->dtype].bytes);
+    const size_t bytes = (size_t)(p->slab_count * asp_dtypes[p->param_dtype].bytes);
     ASP_TRY(asp_comm_agree(r->world, "the sizes of the inputs", sizes));
     ASP_TRY(asp_comm_agree(r->comm, "the inputs of the first step", inputs));
     ASP_TRY(asp_comm_agree(r->world, "the parameters before the first step",

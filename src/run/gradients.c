@@ -145,7 +145,7 @@ static void add_update(asp_planner *p, uint32_t i)
     const asp_plan_param *param = &p->plan->params.at[i];
     add_sums(p, u.gradient, param->count);
     asp_kcall *call = ASP_NEW(&p->plan->arena, asp_kcall);
-    *call = (asp_kcall){.n_in = 1, .in = {{.dtype = p->plan->dtype, .rank = param->rank}}};
+    *call = (asp_kcall){.n_in = 1, .in = {{.dtype = p->plan->param_dtype, .rank = param->rank}}};
     memcpy(call->in[0].dim, param->dim, sizeof param->dim);
     asp_step *s = asp_planner_add_step(p, ASP_STEP_UPDATE, p->g->tail, "update");
     s->loc = param->name;

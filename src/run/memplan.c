@@ -42,11 +42,12 @@ static asp_status add_param(asp_planner *p, asp_node n)
     asp_plan *plan = p->plan;
     asp_tensor t;
     ASP_TRY(asp_planner_tensor(p, info->first, &t));
-    if (plan->params.n && t.dtype != plan->dtype)
+    if (plan->params.n && t.dtype != plan->param_dtype)
         return asp_fail(p->cx, ASP_ERR_UNSUPPORTED,
                         "parameter %s is %s but others are %s; one dtype is wanted", a->name,
-                        asp_dtypes[t.dtype].name, asp_dtypes[plan->dtype].name);
-    plan->dtype = t.dtype;
+                        asp_dtypes[t.dtype].name, asp_dtypes[plan->param_dtype].name);
+    plan->param_dtype = t.dtype;
+    plan->dtype = t.dtype == ASP_BF16 ? ASP_F32 : t.dtype;
     asp_plan_param param = {.name = asp_copy_str(&plan->arena, a->name),
                             .init = asp_copy_str(&plan->arena, a->init),
                             .std = a->std,
@@ -408,7 +409,9 @@ static void resolve_places(asp_planner *p)
 static void lay_out_fixed(asp_planner *p)
 {
     asp_plan *plan = p->plan;
-    int64_t at = 0, slab = plan->slab_count * asp_dtypes[plan->dtype].bytes;
+    const int64_t slab = plan->slab_count * asp_dtypes[plan->dtype].bytes,
+                  params = plan->slab_count * asp_dtypes[plan->param_dtype].bytes;
+    int64_t at = 0;
     for (int i = 0; i < ASP_SLABS; i++) {
         const bool present[ASP_SLABS] = {[ASP_SLAB_PARAM] = true,
                                          [ASP_SLAB_GRAD] = !plan->options.fuses,
@@ -416,9 +419,9 @@ static void lay_out_fixed(asp_planner *p)
                                          [ASP_SLAB_V] = plan->options.optimizer,
                                          [ASP_SLAB_SUM] = plan->options.accumulates};
         plan->slab_offset[i] = present[i] ? at : ASP_NOWHERE;
-        if (present[i]) at += slab;
+        if (present[i]) at += i == ASP_SLAB_PARAM ? params : slab;
     }
-    plan->report.bytes_by_kind[ASP_MEM_PARAM] = slab;
+    plan->report.bytes_by_kind[ASP_MEM_PARAM] = params;
     plan->report.bytes_by_kind[ASP_MEM_GRAD] = plan->options.fuses ? 0 : slab;
     if (plan->options.accumulates) plan->report.bytes_by_kind[ASP_MEM_GRAD] += slab;
     plan->report.bytes_by_kind[ASP_MEM_OPTIMIZER] = plan->options.optimizer ? 2 * slab : 0;
@@ -447,7 +450,7 @@ asp_status asp_planner_assign_storages(asp_planner *p)
 {
     const bool *outside = find_read_outside(p);
     ASP_TRY(asp_planner_find_local(p));
-    p->plan->dtype = ASP_F32;
+    p->plan->dtype = p->plan->param_dtype = ASP_F32;
     ASP_FOR_NODES (p->g, n) {
         asp_op op = asp_node_at(p->g, n)->op;
         if (op == ASP_OP_param)

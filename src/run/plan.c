@@ -163,6 +163,12 @@ int64_t asp_plan_ranks(const asp_plan *p) { return p->ranks; }
 int64_t asp_plan_replicas(const asp_plan *p) { return p->replicas; }
 int64_t asp_plan_world(const asp_plan *p) { return p->ranks * p->replicas; }
 asp_dtype asp_plan_dtype(const asp_plan *p) { return p->dtype; }
+
+asp_dtype asp_plan_slab_dtype(const asp_plan *p, asp_slab slab)
+{
+    return slab == ASP_SLAB_PARAM ? p->param_dtype : p->dtype;
+}
+
 const asp_env *asp_plan_env(const asp_plan *p) { return &p->options.env; }
 int asp_plan_n_params(const asp_plan *p) { return (int)p->params.n; }
 const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i) { return &p->params.at[i]; }

@@ -144,8 +144,10 @@ asp_price asp_plan_price(const asp_plan *p, const asp_device *d, const asp_links
 const asp_choice *asp_plan_get_choice(const asp_plan *p);
 int64_t asp_plan_ranks(const asp_plan *p); // of a replica
 int64_t asp_plan_replicas(const asp_plan *p);
-int64_t asp_plan_world(const asp_plan *p); // the ranks of all replicas
-asp_dtype asp_plan_dtype(const asp_plan *p);
+int64_t asp_plan_world(const asp_plan *p);   // the ranks of all replicas
+asp_dtype asp_plan_dtype(const asp_plan *p); // of gradients, states, and the loss
+// Of a slab: the same, but for parameters of bf16.
+asp_dtype asp_plan_slab_dtype(const asp_plan *p, asp_slab slab);
 const asp_env *asp_plan_env(const asp_plan *p); // the sizes that it was made for
 int asp_plan_n_params(const asp_plan *p);
 const asp_plan_param *asp_plan_get_param(const asp_plan *p, int i);

@@ -77,7 +77,8 @@ struct asp_plan {
     asp_arena arena; // owns everything
     asp_run_options options;
     int64_t ranks, replicas; // ranks of each
-    asp_dtype dtype;
+    asp_dtype dtype;         // of gradients and states
+    asp_dtype param_dtype;   // the same, or bf16
     ASP_VEC(asp_plan_param) params;
     ASP_VEC(asp_plan_input) inputs;
     ASP_VEC(asp_plan_output) outputs;
@@ -197,10 +198,11 @@ int64_t asp_update_work_bytes(int64_t count);
 typedef struct asp_update_run {
     const asp_adamw_step_args *args;
     const asp_optim_kernels *kernels;
-    asp_dtype dtype;
+    asp_dtype dtype; // of the parameter
+    int64_t first;   // where the parameter stands in its slab, in elements
     int64_t count;
     bool decays;
-    char *at[4];            // parameter, gradient, both states
+    void *at[4];            // parameter, gradient, both states
     double *squares;        // the scratch
     struct asp_span *spans; // by thread; NULL: not traced
 } asp_update_run;

@@ -19,16 +19,9 @@ typedef struct update_job {
 static void update_chunk(const update_job *j, int64_t c)
 {
     const asp_update_run *u = j->u;
-    const int64_t from = c * CHUNK * asp_dtypes[u->dtype].bytes,
-                  n = asp_min(CHUNK, u->count - c * CHUNK);
-    void *p = u->at[0] + from, *g = u->at[1] + from, *m = u->at[2] + from, *v = u->at[3] + from;
-    if (u->dtype == ASP_F64) {
-        u->squares[c] = u->kernels->squares_f64(g, n);
-        u->kernels->adamw_f64(&j->args, p, g, m, v, n);
-    } else {
-        u->squares[c] = u->kernels->squares_f32(g, n);
-        u->kernels->adamw_f32(&j->args, p, g, m, v, n);
-    }
+    const int64_t from = c * CHUNK, n = asp_min(CHUNK, u->count - from);
+    u->squares[c] = asp_optim_squares(u->kernels, u->dtype, u->at[1], from, n);
+    asp_optim_adamw(u->kernels, u->dtype, &j->args, u->at, u->first, from, n);
 }
 
 static void update_main(void *arg, asp_worker *w)

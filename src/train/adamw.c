@@ -26,9 +26,7 @@ static void norm_main(void *arg, asp_worker *w)
     const void *g = asp_rank_slab(j->r, ASP_SLAB_GRAD);
     for (int64_t c; (c = asp_team_next(w, j->n_chunks)) >= 0;) {
         int64_t at = c * CHUNK, n = asp_min(CHUNK, j->count - at);
-        j->squares[c] = asp_plan_dtype(j->plan) == ASP_F64
-                            ? j->kernels->squares_f64((const double *)g + at, n)
-                            : j->kernels->squares_f32((const float *)g + at, n);
+        j->squares[c] = asp_optim_squares(j->kernels, asp_plan_dtype(j->plan), g, at, n);
     }
 }
 
@@ -37,12 +35,8 @@ static void update_range(const adamw_job *j, int64_t from, int64_t n, bool decay
     void *s[4];
     asp_adamw_step_args args = j->args;
     if (!decayed) args.decay = 0;
-    int64_t at = from * asp_dtypes[asp_plan_dtype(j->plan)].bytes;
-    for (int i = 0; i < 4; i++) s[i] = (char *)asp_rank_slab(j->r, (asp_slab)i) + at;
-    if (asp_plan_dtype(j->plan) == ASP_F64)
-        j->kernels->adamw_f64(&args, s[0], s[1], s[2], s[3], n);
-    else
-        j->kernels->adamw_f32(&args, s[0], s[1], s[2], s[3], n);
+    for (int i = 0; i < 4; i++) s[i] = asp_rank_slab(j->r, (asp_slab)i);
+    asp_optim_adamw(j->kernels, asp_plan_slab_dtype(j->plan, ASP_SLAB_PARAM), &args, s, 0, from, n);
 }
 
 // The first parameter that reaches into chunk c or beyond.
@@ -84,7 +78,8 @@ static asp_adamw_step_args args_of(const asp_adamw *a, int64_t step, double scal
                                  .rate = a->lr / (1 - pow(a->beta1, (double)step + 1)),
                                  .correct = 1 / sqrt(1 - pow(a->beta2, (double)step + 1)),
                                  .eps = a->eps,
-                                 .decay = a->lr * a->weight_decay};
+                                 .decay = a->lr * a->weight_decay,
+                                 .random = {a->seed ^ ASP_ROUNDING_KEY, (uint64_t)step}};
 }
 
 void asp_adamw_prepare(const asp_adamw *a, const asp_seat *seat, const asp_plan *p, int64_t step)

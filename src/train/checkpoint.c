@@ -32,11 +32,12 @@ asp_status asp_checkpoint_folder(asp_ctx *cx, const char *folder)
 static void list_tensors(asp_arena *a, asp_rank *r, const asp_plan *p, asp_slab slab,
                          const char *prefix, asp_st_tensor *out)
 {
-    int64_t size = asp_dtypes[asp_plan_dtype(p)].bytes;
+    const asp_dtype dtype = asp_plan_slab_dtype(p, slab);
+    const int64_t size = asp_dtypes[dtype].bytes;
     for (int i = 0; i < asp_plan_n_params(p); i++) {
         const asp_plan_param *x = asp_plan_get_param(p, i);
         out[i] = (asp_st_tensor){.name = asp_printf(a, "%s%s", prefix, x->name),
-                                 .dtype = asp_plan_dtype(p),
+                                 .dtype = dtype,
                                  .rank = x->rank,
                                  .data = (const unsigned char *)asp_rank_slab(r, slab) +
                                          x->offset * size,

@@ -232,7 +232,7 @@ bool asp_compiled_param(const asp_compiled *c, size_t i, asp_tensor_info *out_in
 {
     if (!c || !out_info || i >= (size_t)asp_plan_n_params(c->plan)) return false;
     const asp_plan_param *p = asp_plan_get_param(c->plan, (int)i);
-    describe(out_info, p->name, "", asp_plan_dtype(c->plan), p->rank, p->dim);
+    describe(out_info, p->name, "", asp_plan_slab_dtype(c->plan, ASP_SLAB_PARAM), p->rank, p->dim);
     return true;
 }
 

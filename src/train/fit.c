@@ -19,6 +19,7 @@ asp_compile_options asp_train_compile_options(const asp_train_options *o, int64_
                                  .recompute = o->recompute,
                                  .save = o->save,
                                  .dtype = o->dtype,
+                                 .half_params = asp_train_half_params(o),
                                  .links = o->links,
                                  .memory = o->memory,
                                  .backend = o->comm,

@@ -1,5 +1,6 @@
 // What a step starts from: fresh or loaded parameters, and the batch.  Neighbours: train.h
 // (contract), base/philox.h. SPDX-License-Identifier: Apache-2.0
+#include "base/half.h"
 #include "base/philox.h"
 #include "train/train_int.h"
 
@@ -23,6 +24,8 @@ static void init_main(void *arg, asp_worker *w)
             double v = j->kind == 2 ? p->std * asp_philox_normal(j->random, (uint64_t)i) : j->kind;
             if (j->dtype == ASP_F64)
                 ((double *)j->slab)[p->offset + i] = v;
+            else if (j->dtype == ASP_BF16)
+                ((uint16_t *)j->slab)[p->offset + i] = asp_to_bf16((float)v);
             else
                 ((float *)j->slab)[p->offset + i] = (float)v;
         }
@@ -34,22 +37,26 @@ void asp_train_initialise(asp_rank *r, const asp_plan *p, asp_team *team, uint64
     for (int i = 0; i < asp_plan_n_params(p); i++) {
         const asp_plan_param *a = asp_plan_get_param(p, i);
         int kind = strcmp(a->init, "normal") == 0 ? 2 : strcmp(a->init, "ones") == 0;
-        init_job j = {
-            asp_rank_slab(r, ASP_SLAB_PARAM), asp_plan_dtype(p), a, {seed, (uint64_t)i}, kind};
+        init_job j = {asp_rank_slab(r, ASP_SLAB_PARAM),
+                      asp_plan_slab_dtype(p, ASP_SLAB_PARAM),
+                      a,
+                      {seed, (uint64_t)i},
+                      kind};
         asp_team_run(team, init_main, &j);
     }
 }
 
-asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, const char *prefix,
-                               const asp_safetensors *s)
+asp_status asp_train_load_slab(asp_arena *a, asp_rank *r, const asp_plan *p, asp_slab slab,
+                               const char *prefix, const asp_safetensors *s)
 {
-    asp_dtype to = asp_plan_dtype(p);
+    const asp_dtype to = asp_plan_slab_dtype(p, slab);
+    char *at = asp_rank_slab(r, slab);
     for (int i = 0; i < asp_plan_n_params(p); i++) {
         const asp_plan_param *x = asp_plan_get_param(p, i);
         const char *name = asp_printf(a, "%s%s", prefix, x->name);
         const asp_st_tensor *t;
         ASP_TRY(asp_safetensors_want(s, name, x->rank, x->dim, &t));
-        ASP_TRY(asp_st_convert(a->cx, t, to, (char *)slab + x->offset * asp_dtypes[to].bytes));
+        ASP_TRY(asp_st_convert(a->cx, t, to, at + x->offset * asp_dtypes[to].bytes));
     }
     return ASP_OK;
 }
@@ -91,7 +98,7 @@ asp_status asp_train_load_weights(asp_ctx *cx, asp_rank *r, const asp_plan *p, c
     asp_arena_init(&a, cx);
     asp_status status = asp_safetensors_open(&a, path, &s);
     if (status == ASP_OK) {
-        status = asp_train_load_slab(&a, asp_rank_slab(r, ASP_SLAB_PARAM), p, "", &s);
+        status = asp_train_load_slab(&a, r, p, ASP_SLAB_PARAM, "", &s);
         if (status == ASP_OK) status = load_buffers(cx, r, p, &s);
         asp_safetensors_close(&s);
     }

@@ -160,9 +160,8 @@ static asp_status load(asp_arena *a, const asp_checkpoint *c, asp_rank *r, const
     const char *model = asp_printf(a, "%s/model.safetensors", c->folder);
     ASP_TRY(asp_train_load_weights(a->cx, r, p, model));
     ASP_TRY(asp_safetensors_open(a, asp_printf(a, "%s/optimizer.safetensors", c->folder), &s));
-    asp_status status = asp_train_load_slab(a, asp_rank_slab(r, ASP_SLAB_M), p, "m.", &s);
-    if (status == ASP_OK)
-        status = asp_train_load_slab(a, asp_rank_slab(r, ASP_SLAB_V), p, "v.", &s);
+    asp_status status = asp_train_load_slab(a, r, p, ASP_SLAB_M, "m.", &s);
+    if (status == ASP_OK) status = asp_train_load_slab(a, r, p, ASP_SLAB_V, "v.", &s);
     asp_safetensors_close(&s);
     return status;
 }

@@ -38,7 +38,8 @@ asp_adamw asp_train_adamw(const asp_train_options *o, double lr)
                        .beta2 = 0.95,
                        .eps = 1e-8,
                        .weight_decay = o->weight_decay,
-                       .clip = o->clip};
+                       .clip = o->clip,
+                       .seed = (uint64_t)o->seed};
 }
 
 int64_t asp_train_exchanged(const asp_comm *comm)

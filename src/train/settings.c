@@ -181,6 +181,8 @@ static asp_status want_one_of(asp_ctx *cx, const char *name, const char *value,
     return asp_fail(cx, ASP_ERR_USAGE, "--%s '%s': %s is wanted", name, value, list);
 }
 
+bool asp_train_half_params(const asp_train_options *o) { return strcmp(o->master, "none") == 0; }
+
 int64_t asp_train_tile(const asp_train_options *o)
 {
     char *end;
@@ -216,6 +218,7 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
     asp_strategy strategy;
     static const char *const acs[] = {"none", "default", "sac", "layer", "budget", NULL};
     static const char *const weights[] = {"tokens", "batches", NULL};
+    static const char *const masters[] = {"f32", "none", NULL};
     if (o->ranks < 1 || o->ranks > MAX_RANKS)
         return asp_fail(cx, ASP_ERR_USAGE, "--ranks %lld: 1 to %d are possible",
                         (long long)o->ranks, MAX_RANKS);
@@ -227,6 +230,10 @@ asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o)
                         (long long)o->accumulate, 1 << 20);
     ASP_TRY(want_one_of(cx, "weigh", o->weigh, weights));
     ASP_TRY(check_fused(cx, o));
+    ASP_TRY(want_one_of(cx, "master", o->master, masters));
+    if (asp_train_half_params(o) && o->dtype != ASP_BF16)
+        return asp_fail(cx, ASP_ERR_USAGE,
+                        "--master none: weights are bf16 with --dtype bf16 alone; give both");
     if (o->threads < 1 || o->threads > MAX_THREADS)
         return asp_fail(cx, ASP_ERR_USAGE, "--threads %lld: 1 to %d are possible",
                         (long long)o->threads, MAX_THREADS);

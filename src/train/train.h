@@ -69,6 +69,7 @@ int64_t asp_train_batch(const asp_train_options *o);  // sequences of one replic
 const char *asp_train_sp(const asp_train_options *o); // --sp, or what auto came to before
 // Tokens of a chunk that --tile says; 0: off, -1: auto, -2: it says nothing.
 int64_t asp_train_tile(const asp_train_options *o);
+bool asp_train_half_params(const asp_train_options *o); // --master none
 // Numbers and words in range?  Names the option.
 asp_status asp_train_check(asp_ctx *cx, const asp_train_options *o);
 
@@ -185,6 +186,7 @@ double asp_accumulate_end(const asp_accumulated *a, asp_rank *r, const asp_plan 
 // dimensions, after scaling gradients so that their global norm is at most clip (0: no clipping).
 typedef struct asp_adamw {
     double lr, beta1, beta2, eps, weight_decay, clip;
+    uint64_t seed; // of the run: parameters of bf16 are rounded by it (kern/optim.h)
 } asp_adamw;
 // Linear warmup, then cosine to a tenth.
 double asp_train_lr(const asp_train_options *o, int64_t step);

@@ -6,8 +6,8 @@
 #include "train/train.h"
 
 // Every parameter's tensor of the plan, by its name behind a prefix, into a slab.
-asp_status asp_train_load_slab(asp_arena *a, void *slab, const asp_plan *p, const char *prefix,
-                               const asp_safetensors *s);
+asp_status asp_train_load_slab(asp_arena *a, asp_rank *r, const asp_plan *p, asp_slab slab,
+                               const char *prefix, const asp_safetensors *s);
 
 // ---- seat.c --------------------------------------------------------------------------------
 

@@ -270,9 +270,9 @@ static asp_status find_param(asp_trainer *t, asp_slab slab, const char *name, co
 {
     ASP_TRY(check_alive(t));
     const asp_plan *p = t->plan;
-    int64_t size = asp_dtypes[asp_plan_dtype(p)].bytes;
     if ((int)slab < ASP_SLAB_PARAM || (int)slab > ASP_SLAB_V)
         return asp_fail(t->cx, ASP_ERR_USAGE, "there is no slab %d", (int)slab);
+    const int64_t size = asp_dtypes[asp_plan_slab_dtype(p, slab)].bytes;
     for (int i = 0; name && i < asp_plan_n_params(p); i++) {
         const asp_plan_param *x = asp_plan_get_param(p, i);
         if (strcmp(x->name, name) != 0) continue;

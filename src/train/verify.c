@@ -27,7 +27,8 @@ static asp_status take_step(side *d, const asp_seat *seat, asp_comm *comm, asp_c
     asp_adamw a = asp_train_adamw(o, o->lr);
     const asp_batches batches = {.o = o, .plan = d->plan, .tokens = d->tokens};
     asp_gathered all_batches;
-    int64_t n = asp_plan_slab_count(d->plan), size = asp_dtypes[asp_plan_dtype(d->plan)].bytes;
+    const int64_t n = asp_plan_slab_count(d->plan),
+                  size = asp_dtypes[asp_plan_slab_dtype(d->plan, ASP_SLAB_PARAM)].bytes;
     if (d->program->weights) {
         ASP_TRY(asp_train_load_weights(cx, r, d->plan, d->program->weights));
     } else {

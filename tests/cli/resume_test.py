@@ -213,6 +213,22 @@ class Resume(Case):
         self.assertIn("--data", p.stderr)
         self.assertIn("text.txt", p.stderr)
 
+    def test_without_master(self):
+        """Weights of bf16 that are rounded at random: by seed, step and place alone."""
+        half = ["--dtype", "bf16", "--master", "none", "--clip", 0]
+        self.train("whole", *half)
+        os.makedirs(self.path("part"))
+        shutil.copytree(self.path("whole", "step-000006"), self.path("part", "step-000006"))
+        self.train("out", "--resume", "part")
+        self.assert_equal("whole", "out")
+        self.train("fused", *half, "--fuse-optimizer", "--threads", 2)
+        self.assert_equal("whole", "fused")
+        states = os.path.getsize(self.path("whole", LAST, FILES[1]))
+        self.assertLess(os.path.getsize(self.path("whole", LAST, FILES[0])), 0.26 * states) # two states of f32
+        p = run(*RUN, "--out", "wide", "--resume", "part", "--master", "f32", cwd=self.dir)
+        self.assertEqual(p.returncode, 2, p.stderr)
+        self.assertIn("--master none", p.stderr)
+
     def test_threads(self):
         """Two equal runs, then 1, 2 and 3 threads a rank, on 1 and 2 ranks and every policy."""
         write_text(self.path("text.txt"), 40000)

@@ -104,7 +104,7 @@ static uint64_t bits_of(const job *j, const double *slab, double loss)
 // become a step.
 static asp_status update(job *j, asp_comm *comm, asp_ctx *cx, asp_team *team, asp_rank *r)
 {
-    const asp_adamw a = {0.1, 0.9, 0.95, 1e-2, 0.1, 0};
+    const asp_adamw a = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-2, .weight_decay = 0.1};
     double *w = asp_rank_slab(r, ASP_SLAB_PARAM);
     const double *g = asp_rank_slab(r, ASP_SLAB_GRAD);
     const bool keeps = asp_comm_rank(comm) == 0;

@@ -111,13 +111,13 @@ static void end(run *r)
     asp_ctx_destroy(r->cx);
 }
 
-static float *params_of(const run *r, size_t *out_bytes)
+static float *params_of(const run *r, const char *dtype, size_t *out_bytes)
 {
     asp_tensor_info p;
     char *all = NULL;
     size_t n = 0;
     for (size_t i = 0; asp_compiled_param(r->c, i, &p); i++) {
-        assert_string_equal(p.dtype, "f32"); // whatever the products read
+        assert_string_equal(p.dtype, dtype);
         all = realloc(all, n + (size_t)p.bytes);
         assert_non_null(all);
         WELL(r->cx, asp_trainer_read(r->t, ASP_SLAB_PARAM, p.name, all + n, (size_t)p.bytes));
@@ -127,10 +127,11 @@ static float *params_of(const run *r, size_t *out_bytes)
     return (float *)(void *)all;
 }
 
-static void same_bits(const run *a, const run *b)
+// dtype: of the parameters, whatever the products read.
+static void same_bits(const run *a, const run *b, const char *dtype)
 {
     size_t n, m;
-    float *x = params_of(a, &n), *y = params_of(b, &m);
+    float *x = params_of(a, dtype, &n), *y = params_of(b, dtype, &m);
     assert_int_equal(n, m);
     assert_memory_equal(a->loss, b->loss, sizeof a->loss);
     assert_memory_equal(x, y, n);
@@ -163,10 +164,79 @@ static void policies_and_threads_change_no_bit(void **state)
         char options[128];
         snprintf(options, sizeof options, "ranks = 1, dtype = bf16, %s", ways[i]);
         run r = trained(options);
-        same_bits(&first, &r);
+        same_bits(&first, &r, "f32");
         end(&r);
     }
     end(&first);
+}
+
+// ---- without a master copy ---------------------------------------------------------------------
+
+#define NO_MASTER "dtype = bf16, master = none"
+
+static void no_master_follows_f32(void **state)
+{
+    (void)state;
+    run full = trained("ranks = 1, threads = 1"),
+        half = trained("ranks = 1, threads = 1, " NO_MASTER);
+    double most = 0;
+    for (int s = 0; s < STEPS; s++) most = fmax(most, fabs(full.loss[s] - half.loss[s]));
+    assert_true(most > 1e-6);
+    if (most > 0.02) fail_msg("losses differ by %g", most);
+    end(&full);
+    end(&half);
+}
+
+// Rounding is by the seed and the element: not by threads, policies, and who updates.
+static void no_master_rounds_alike_everywhere(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"threads = 3", "threads = 2, ac = layer"};
+    run first = trained("ranks = 1, threads = 1, " NO_MASTER);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char options[128];
+        snprintf(options, sizeof options, "ranks = 1, " NO_MASTER ", %s", ways[i]);
+        run r = trained(options);
+        same_bits(&first, &r, "bf16");
+        end(&r);
+    }
+    end(&first);
+}
+
+static void no_master_ranks_agree(void **state)
+{
+    (void)state;
+    run first = trained("ranks = 1, threads = 1, " NO_MASTER),
+        two = trained("ranks = 2, threads = 1, sp = ulysses, " NO_MASTER),
+        four = trained("ranks = 4, threads = 1, sp = hybrid:2x2, " NO_MASTER);
+    for (int s = 0; s < STEPS; s++) {
+        assert_true(fabs(two.loss[s] - first.loss[s]) <= (s ? 0.02 : 1e-4));
+        assert_true(fabs(four.loss[s] - first.loss[s]) <= (s ? 0.02 : 1e-4));
+    }
+    end(&first);
+    end(&two);
+    end(&four);
+}
+
+// Rounding to the nearest would leave all weights where they are: a step is far below half of their
+// last place.
+static void small_steps_are_not_lost(void **state)
+{
+    (void)state;
+    run r = start("ranks = 1, threads = 1, " NO_MASTER ", warmup = 0, weight-decay = 0");
+    size_t n, m, moved = 0;
+    train(&r, 0, 1);
+    uint16_t *before = (uint16_t *)(void *)params_of(&r, "bf16", &n);
+    for (int s = 0; s < 20; s++) {
+        WELL(r.cx, asp_trainer_step(r.t, &r.loss[0]));
+        WELL(r.cx, asp_trainer_update(r.t, 1e-6, NULL)); // weights are of about 0.2
+    }
+    uint16_t *after = (uint16_t *)(void *)params_of(&r, "bf16", &m);
+    for (size_t i = 0; i < n / 2; i++) moved += before[i] != after[i];
+    assert_true(moved > 0 && moved < n / 4);
+    free(before);
+    free(after);
+    end(&r);
 }
 
 static void ranks_agree(void **state)
@@ -215,6 +285,10 @@ int main(void)
         cmocka_unit_test(loss_follows_f32),
         cmocka_unit_test(policies_and_threads_change_no_bit),
         cmocka_unit_test(ranks_agree),
+        cmocka_unit_test(no_master_follows_f32),
+        cmocka_unit_test(no_master_rounds_alike_everywhere),
+        cmocka_unit_test(no_master_ranks_agree),
+        cmocka_unit_test(small_steps_are_not_lost),
         cmocka_unit_test(exchanges_are_half_as_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
