@@ -172,8 +172,8 @@ typedef struct asp_compiled asp_compiled;
 // options: "seq = 4096, ranks = 2, ac = sac": those of `autosp plan` (docs/cli.md) without their
 // dashes, with the same defaults: seq, ranks, threads, sp, links, ac, memory, batch, dtype = bf16
 // (or left out: that of the model's tensors, which are f32 where it is given), master, and for
-// trainers steps, lr, warmup, clip, weight-decay, seed.  NULL or "" for defaults.  The environment is not
-// read.
+// trainers steps, lr, warmup, clip, weight-decay, seed.  NULL or "" for defaults.  The environment
+// is not read.
 ASP_API ASP_MUST_USE asp_status asp_model_compile(asp_model *m, const char *options,
                                                   asp_compiled **out_compiled);
 ASP_API void asp_compiled_destroy(asp_compiled *c);

@@ -135,7 +135,7 @@ static asp_status measure(asp_ctx *cx, float *x, asp_machine *m)
     ASP_TRY(attention_rate(cx, x, &attention));
     m->gemm_fraction = fmin(gemm / m->fma_gflops, 1);
     m->attention_fraction = fmin(attention / m->fma_gflops, 1);
-    m->triad_gbs = asp_probe_triad(NULL, x, x + TRIAD_FLOATS, x + 2 * TRIAD_FLOATS, TRIAD_FLOATS);
+    m->triad_gbs = asp_probe_triad(x, x + TRIAD_FLOATS, x + 2 * TRIAD_FLOATS, TRIAD_FLOATS);
     ASP_TRY(asp_ranks_run(cx, ASP_COMM_thread, 2, exchange_main, &exchange));
     m->exchange_gbs = exchange.gbs;
     m->latency_us = exchange.latency_us;

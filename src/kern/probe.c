@@ -22,34 +22,14 @@ double asp_probe_fma(asp_isa isa)
     return best * 1e-9;
 }
 
-typedef struct triad {
-    float *a;
-    const float *b, *c;
-    int64_t n;
-} triad;
-
-// Each thread has its stretch.
-static void triad_part(const triad *t, int thread, int n_threads)
+double asp_probe_triad(float *restrict a, const float *restrict b, const float *restrict c,
+                       int64_t n)
 {
-    const int64_t from = t->n * thread / n_threads, end = t->n * (thread + 1) / n_threads;
-    float *restrict a = t->a;
-    const float *restrict b = t->b, *restrict c = t->c;
-    for (int64_t i = from; i < end; i++) a[i] = b[i] + 0.5f * c[i];
-}
-
-static void triad_main(void *arg, asp_worker *w) { triad_part(arg, w->thread, w->n_threads); }
-
-double asp_probe_triad(asp_team *team, float *a, const float *b, const float *c, int64_t n)
-{
-    triad t = {a, b, c, n};
     double best = 0;
     for (int round = 0; round < 5; round++) {
-        const double t0 = asp_seconds();
-        if (team)
-            asp_team_run(team, triad_main, &t);
-        else
-            triad_part(&t, 0, 1);
-        const double rate = 12.0 * (double)n / (asp_seconds() - t0);
+        double t0 = asp_seconds();
+        for (int64_t i = 0; i < n; i++) a[i] = b[i] + 0.5f * c[i];
+        double t = asp_seconds() - t0, rate = 12.0 * (double)n / t;
         if (a[n - 1] == a[n - 1] && rate > best) best = rate;
     }
     return best * 1e-9;

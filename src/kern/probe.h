@@ -1,4 +1,4 @@
-// What cores can do at most, to state rates as fractions.  Neighbours: probe_isa.c, bench/,
+// What one core can do at most, to state rates as fractions.  Neighbours: probe_isa.c, bench/,
 // cli (`autosp bench`).  SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,7 +7,7 @@
 // Rate of fused multiply-adds in registers on the calling thread, 1e9 operations (two per fma) a
 // second, best of a few rounds; about 50 ms.
 double asp_probe_fma(asp_isa isa);
-// Rate of a[i] = b[i] + s c[i] on all threads of the team (NULL: on the calling one) over the
-// caller's three arrays of n floats, in 1e9 bytes a second (three arrays counted), best of a few
-// rounds.  Arrays far above the last cache level measure memory.
-double asp_probe_triad(asp_team *team, float *a, const float *b, const float *c, int64_t n);
+// Rate of a[i] = b[i] + s c[i] over the caller's three arrays of n floats, in 1e9 bytes a second
+// (three arrays counted), best of a few rounds.  Arrays far above the last cache level measure
+// memory.
+double asp_probe_triad(float *a, const float *b, const float *c, int64_t n);

@@ -6,10 +6,10 @@
 // (who executes).  SPDX-License-Identifier: Apache-2.0
 #include "kern/rowprog_join.h"
 
-#define TILE_ELEMENTS 1024  // of one register where tiles need not hold whole rows
+#define TILE_ELEMENTS 2048  // of one register where tiles need not hold whole rows
 #define WHOLE_ROW 8192      // longest row that is kept whole for a second stage
 #define UNIT_ELEMENTS 32768 // what a thread claims at once, about
-#define REGISTER_GAP 16     // floats; registers of 4 KiB each would meet in the cache
+#define REGISTER_GAP 16     // floats; registers of 8 KiB each would meet in the cache
 
 typedef struct build {
     asp_arena *arena;
@@ -31,7 +31,8 @@ static asp_rowkind kind_of(const build *b, int v) { return b->list.vals.at[v].ki
 static int64_t pad(int64_t floats) { return asp_round_up(floats, 16); }
 static bool is_sum(const asp_rowcode *c)
 {
-    return c->form == ASP_CODE_SUM || c->form == ASP_CODE_MUL_SUM;
+    return c->form == ASP_CODE_SUM || c->form == ASP_CODE_MUL_SUM ||
+           c->form == ASP_CODE_MUL_MUL_SUM;
 }
 
 // ---- stages ------------------------------------------------------------------------------------
@@ -303,6 +304,7 @@ static asp_prim *prim_of(const build *b, const asp_rowcode *c, const char **out_
     case ASP_CODE_PLAIN:
         if (c->op == ASP_ROWOP_load_half) return t->load_half;
         if (c->op == ASP_ROWOP_store_half) return t->store_half;
+        if (c->op == ASP_ROWOP_round_store) return t->round_store;
         if (c->n_in == 1) return t->unary[c->op][form(b, c, 0, result)];
         return t->binary[c->op][form(b, c, 0, result)][form(b, c, 1, result)];
     case ASP_CODE_CHAIN:
@@ -315,6 +317,10 @@ static asp_prim *prim_of(const build *b, const asp_rowcode *c, const char **out_
     case ASP_CODE_MUL_SUM:
         *out_name = down ? "mul.sum_rows" : "mul.sum_cols";
         return (down ? t->mul_sum_rows : t->mul_sum_cols)[form(b, c, 1, result)];
+    case ASP_CODE_MUL_MUL_SUM:
+        *out_name = "mul.mul.sum_rows";
+        return t->mul_mul_sum_rows[form(b, c, 1, result)][form(b, c, 2, result)];
+    case ASP_CODE_NORM_GRAD: *out_name = "norm_grad"; return t->norm_grad[form(b, c, 1, result)];
     }
     return NULL;
 }

@@ -6,16 +6,17 @@
 
 #define ASP_ROW_PARTIALS 64 // of a row's sum
 #define ASP_ROW_BLOCK 64    // rows that a sum over rows adds in order
+#define ASP_PRIM_INPUTS 5   // of a primitive, at most
 
 // ---- primitives --------------------------------------------------------------------------------
 
-// One primitive on a tile of rows x n; floats, but for what load_half reads and store_half writes.
-// An operand of form V is read element by element, its rows stride floats apart (0: the same row
-// again); of form S it is one number a row, stride floats apart.
+// One primitive on a tile of rows x n; floats, but for what load_half reads, and store_half and
+// round_store write. An operand of form V is read element by element, its rows stride floats apart
+// (0: the same row again); of form S it is one number a row, stride floats apart.
 typedef struct asp_prim_args {
     int64_t rows, n;
-    const float *in[3];
-    int64_t stride[3];
+    const float *in[ASP_PRIM_INPUTS];
+    int64_t stride[ASP_PRIM_INPUTS];
     float *out[2];
     int64_t out_stride[2];
 } asp_prim_args;
@@ -44,6 +45,7 @@ enum { ASP_CHAIN_SECOND(ASP_X) ASP_CHAIN2_COUNT };
 // The primitives of one instruction set.  Indices [2] are forms of the operands.
 typedef struct asp_row_prims {
     asp_prim *load_half, *store_half; // bf16 in[0]; bf16 out[0]
+    asp_prim *round_store;            // rounded out[0], bf16 out[1]
     asp_prim *unary[ASP_ROWOP_COUNT][2];
     asp_prim *binary[ASP_ROWOP_COUNT][2][2];                   // never [S][S]
     asp_prim *chain[ASP_CHAIN1_COUNT][ASP_CHAIN2_COUNT][2][2]; // (a V, b, c)
@@ -54,8 +56,10 @@ typedef struct asp_row_prims {
     asp_prim *mul_sum_cols[2]; // the same of a * b, b's form
     asp_prim *sum_rows;        // adds to out (n)
     asp_prim *mul_sum_rows[2];
-    asp_prim *tree;       // in: rows x 64 partials, out: one number a row
-    asp_prim *sum_blocks; // out (n) = sum of the rows of in, in order, in double
+    asp_prim *mul_mul_sum_rows[2][2]; // (a b) c, a V
+    asp_prim *norm_grad[2];           // ((a b + t) + t) + d with t = s x: a V, b, x V, s S, d V
+    asp_prim *tree;                   // in: rows x 64 partials, out: one number a row
+    asp_prim *sum_blocks;             // out (n) = sum of the rows of in, in order, in double
 } asp_row_prims;
 
 extern const asp_row_prims asp_row_prims_generic;
@@ -98,8 +102,8 @@ typedef struct asp_rowstep {
     asp_rowwhen when;
     int stage;
     int n_in, n_out;
-    int in[3], out[2]; // values, for the dump
-    asp_rowloc at[3], to[2];
+    int in[ASP_PRIM_INPUTS], out[2]; // values, for the dump
+    asp_rowloc at[ASP_PRIM_INPUTS], to[2];
     bool flat;       // whole rows of the tile may be taken as one
     bool zero_tile;  // partial sums of rows: zeroed at the stage's start
     bool zero_block; // partial sums over rows: zeroed at the block's start

@@ -155,6 +155,26 @@ static void store_half(const asp_prim_args *g)
     }
 }
 
+static void round_store(const asp_prim_args *g)
+{
+    const int64_t n = g->n;
+    for (int64_t r = 0; r < g->rows; r++) {
+        ROW_V(a, 0);
+        float *out = OUT(0);
+        uint16_t *half = (uint16_t *)(void *)g->out[1] + r * g->out_stride[1];
+        int64_t i = 0;
+        for (; i + ASP_VF <= n; i += ASP_VF) {
+            const vf x = asp_vf_round_half(WHOLE(a));
+            asp_vf_store(out + i, x);
+            asp_vf_store_cut(half + i, x);
+        }
+        for (; i < n; i++) {
+            half[i] = asp_to_bf16(a[i]);
+            out[i] = asp_from_bf16(half[i]);
+        }
+    }
+}
+
 ASP_INLINE vf do_silu_mul(vf a, vf b) { return do_silu(a) * b; }
 BINARY(silu_mul, V, V)
 
@@ -194,6 +214,31 @@ static void silu_both(const asp_prim_args *g)
         }
     }
 }
+
+#define NORM_GRAD(B)                                                                             \
+    static void norm_grad_##B(const asp_prim_args *g)                                            \
+    {                                                                                            \
+        const int64_t n = g->n;                                                                  \
+        for (int64_t r = 0; r < g->rows; r++) {                                                  \
+            ROW_V(a, 0);                                                                         \
+            ROW_##B(b, 1);                                                                       \
+            ROW_V(x, 2);                                                                         \
+            ROW_S(s, 3);                                                                         \
+            ROW_V(d, 4);                                                                         \
+            float *out = OUT(0);                                                                 \
+            int64_t i = 0;                                                                       \
+            for (; i + ASP_VF <= n; i += ASP_VF) {                                               \
+                const vf t = s * WHOLE(x);                                                       \
+                asp_vf_store(out + i, WHOLE(a) * GET_##B(WHOLE, b) + t + t + WHOLE(d));          \
+            }                                                                                    \
+            if (i < n) {                                                                         \
+                const vf t = s * PART(x);                                                        \
+                asp_vf_store_part(out + i, PART(a) * GET_##B(PART, b) + t + t + PART(d), n - i); \
+            }                                                                                    \
+        }                                                                                        \
+    }
+NORM_GRAD(V)
+NORM_GRAD(S)
 
 // ---- sums along rows ---------------------------------------------------------------------------
 
@@ -285,6 +330,14 @@ static void tree(const asp_prim_args *g)
 SUM_ROWS(sum_rows, ROW_V(a, 0);, A_V)
 SUM_ROWS(mul_sum_rows_V, ROW_V(a, 0); ROW_V(b, 1);, A_MUL_V)
 SUM_ROWS(mul_sum_rows_S, ROW_V(a, 0); ROW_S(b, 1);, A_MUL_S)
+#define A_MUL_V_MUL_V(load) (A_MUL_V(load) * GET_V(load, c))
+#define A_MUL_V_MUL_S(load) (A_MUL_V(load) * GET_S(load, c))
+#define A_MUL_S_MUL_V(load) (A_MUL_S(load) * GET_V(load, c))
+#define A_MUL_S_MUL_S(load) (A_MUL_S(load) * GET_S(load, c))
+SUM_ROWS(mul_mul_sum_rows_VV, ROW_V(a, 0); ROW_V(b, 1); ROW_V(c, 2);, A_MUL_V_MUL_V)
+SUM_ROWS(mul_mul_sum_rows_VS, ROW_V(a, 0); ROW_V(b, 1); ROW_S(c, 2);, A_MUL_V_MUL_S)
+SUM_ROWS(mul_mul_sum_rows_SV, ROW_V(a, 0); ROW_S(b, 1); ROW_V(c, 2);, A_MUL_S_MUL_V)
+SUM_ROWS(mul_mul_sum_rows_SS, ROW_V(a, 0); ROW_S(b, 1); ROW_S(c, 2);, A_MUL_S_MUL_S)
 
 static void sum_blocks(const asp_prim_args *g)
 {
@@ -314,6 +367,7 @@ static void sum_blocks(const asp_prim_args *g)
 const asp_row_prims ASP_ISA_NAME(asp_row_prims) = {
     .load_half = load_half,
     .store_half = store_half,
+    .round_store = round_store,
     .unary = {ASP_PRIM_UNARY(UNARY_ROW)},
     .binary = {ASP_PRIM_BINARY(BINARY_ROW)},
     .chain = {ASP_CHAIN_FIRST(CHAIN_ROWS)},
@@ -324,6 +378,9 @@ const asp_row_prims ASP_ISA_NAME(asp_row_prims) = {
     .mul_sum_cols = {mul_sum_cols_V, mul_sum_cols_S},
     .sum_rows = sum_rows,
     .mul_sum_rows = {mul_sum_rows_V, mul_sum_rows_S},
+    .mul_mul_sum_rows = {{mul_mul_sum_rows_VV, mul_mul_sum_rows_VS},
+                         {mul_mul_sum_rows_SV, mul_mul_sum_rows_SS}},
+    .norm_grad = {norm_grad_V, norm_grad_S},
     .tree = tree,
     .sum_blocks = sum_blocks,
 };

@@ -95,8 +95,17 @@ static void put_half(asp_rowcode_list *l, const asp_rowdesc *d, code c, int v, i
         made = c.out[0] = new_val(l, kind);
         push_code(l, c);
     }
-    if (is_read(d, v)) made = alias[v] = put_unary(l, ASP_ROWOP_round_half, made, new_val(l, kind));
-    put_unary(l, ASP_ROWOP_store_half, made, v);
+    if (!is_read(d, v)) {
+        put_unary(l, ASP_ROWOP_store_half, made, v);
+        return;
+    }
+    alias[v] = new_val(l, kind);
+    ASP_PUSH(l->arena, &l->codes,
+             (code){.op = ASP_ROWOP_round_store,
+                    .n_in = 1,
+                    .in = {made},
+                    .n_out = 2,
+                    .out = {alias[v], v}});
 }
 
 static void load(asp_rowcode_list *l, const asp_rowdesc *d)
@@ -138,15 +147,18 @@ static bool reads(const code *c, int v)
     return false;
 }
 
-// The plain op of kind FULL that makes v, when nobody else reads v and it never reaches memory.
-static code *only_maker(asp_rowcode_list *l, const int *uses, int v)
+// The code of kind FULL that makes v, when v is read so many times and never reaches memory.
+static code *maker_of(asp_rowcode_list *l, const int *uses, int v, int times)
 {
-    if (l->vals.at[v].slot >= 0 || kind_of(l, v) != ASP_ROW_FULL || uses[v] != 1) return NULL;
-    for (uint32_t i = 0; i < l->codes.n; i++) {
-        code *c = &l->codes.at[i];
-        if (!c->dead && c->out[0] == v) return c->form == ASP_CODE_PLAIN ? c : NULL;
-    }
+    if (l->vals.at[v].slot >= 0 || kind_of(l, v) != ASP_ROW_FULL || uses[v] != times) return NULL;
+    for (uint32_t i = 0; i < l->codes.n; i++)
+        if (!l->codes.at[i].dead && l->codes.at[i].out[0] == v) return &l->codes.at[i];
     return NULL;
+}
+
+static bool is_chain(const code *c, int first, int second)
+{
+    return c && c->form == ASP_CODE_CHAIN && c->first == first && c->second == second;
 }
 
 static bool is_v(const asp_rowcode_list *l, int v) { return asp_rowcode_is_v(l, v, ASP_ROW_FULL); }
@@ -174,10 +186,16 @@ static bool join_silu_grad(asp_rowcode_list *l, code *c, code *maker, int k)
     return true;
 }
 
-// Sums of products.
+// Sums of products, over rows of two products.
 static bool join_sum(asp_rowcode_list *l, code *c, code *maker)
 {
-    if (c->form != ASP_CODE_SUM || maker->op != ASP_ROWOP_mul) return false;
+    if (c->op == ASP_ROWOP_sum_rows && is_chain(maker, ASP_CHAIN1_mul, ASP_CHAIN2_mul)) {
+        c->form = ASP_CODE_MUL_MUL_SUM;
+        c->n_in = 3;
+        memcpy(c->in, maker->in, sizeof c->in);
+        return true;
+    }
+    if (maker->form != ASP_CODE_PLAIN || maker->op != ASP_ROWOP_mul) return false;
     int a = maker->in[0], b = maker->in[1];
     c->form = ASP_CODE_MUL_SUM;
     c->n_in = 2;
@@ -225,8 +243,10 @@ static bool join_chain(asp_rowcode_list *l, code *c, code *maker, int k, int oth
 static void join_into(asp_rowcode_list *l, code *c, const int *uses)
 {
     for (int k = 0; k < c->n_in; k++) {
-        code *maker = only_maker(l, uses, c->in[k]);
-        if (!maker || (c->n_in == 2 && c->in[0] == c->in[1])) continue;
+        code *maker = maker_of(l, uses, c->in[k], 1);
+        const bool plain = maker && maker->form == ASP_CODE_PLAIN;
+        if (!maker || (!plain && c->form != ASP_CODE_SUM) || (c->n_in == 2 && c->in[0] == c->in[1]))
+            continue;
         int other = c->in[c->n_in - 1 - k];
         bool joined = c->form == ASP_CODE_SUM
                           ? join_sum(l, c, maker)
@@ -239,8 +259,47 @@ static void join_into(asp_rowcode_list *l, code *c, const int *uses)
     }
 }
 
+// ((a b + t) + t) + d with t = s x, of which nobody else reads anything: x enters a norm twice.
+static void join_norm_grad(asp_rowcode_list *l, code *c, const int *uses)
+{
+    if (!is_chain(c, ASP_CHAIN1_add, ASP_CHAIN2_add) || !is_v(l, c->in[2])) return;
+    code *u = maker_of(l, uses, c->in[0], 1), *t = maker_of(l, uses, c->in[1], 2);
+    if (!is_chain(u, ASP_CHAIN1_mul, ASP_CHAIN2_add) || u->in[2] != c->in[1]) return;
+    if (!t || t->form != ASP_CODE_PLAIN || t->op != ASP_ROWOP_mul) return;
+    const int k = is_v(l, t->in[0]) ? 0 : 1; // where x is
+    if (is_v(l, t->in[1 - k])) return;
+    *c = (code){.form = ASP_CODE_NORM_GRAD,
+                .op = c->op,
+                .n_in = 5,
+                .in = {u->in[0], u->in[1], t->in[k], t->in[1 - k], c->in[2]},
+                .n_out = 1,
+                .out = {c->out[0]}};
+    u->dead = t->dead = true;
+}
+
+// Code m moves behind code j.
+static void move_behind(asp_rowcode_list *l, uint32_t m, uint32_t j)
+{
+    const code moved = l->codes.at[m];
+    for (; m < j; m++) l->codes.at[m] = l->codes.at[m + 1];
+    l->codes.at[j] = moved;
+}
+
+// What reads v between codes i and j stores it, and can do so later: it moves behind j, which
+// *j follows.
+static bool store_later(asp_rowcode_list *l, int v, uint32_t i, uint32_t *j)
+{
+    for (uint32_t m = i + 1; m < *j; m++) {
+        const code *c = &l->codes.at[m];
+        if (!c->dead && reads(c, v) && c->op != ASP_ROWOP_store_half) return false;
+    }
+    for (uint32_t m = *j - 1; m > i; m--)
+        if (!l->codes.at[m].dead && reads(&l->codes.at[m], v)) move_behind(l, m, (*j)--);
+    return true;
+}
+
 // silu_grad(a, b * c) beside silu(a) * b: one exponential for both, at the place of the later one
-// when nobody reads the earlier result before it.
+// when nobody but a store reads the earlier result before it.
 static bool join_both(asp_rowcode_list *l, uint32_t i, uint32_t j)
 {
     code *x = &l->codes.at[i], *y = &l->codes.at[j];
@@ -250,15 +309,15 @@ static bool join_both(asp_rowcode_list *l, uint32_t i, uint32_t j)
     if (grad->in[0] != value->in[0] || !(reads(grad, value->in[1]))) return false;
     int b = value->in[1], c = grad->in[1] == b ? grad->in[2] : grad->in[1];
     if ((grad->in[1] != b && grad->in[2] != b) || reads(y, x->out[0])) return false;
-    for (uint32_t m = i + 1; m < j; m++)
-        if (!l->codes.at[m].dead && reads(&l->codes.at[m], x->out[0])) return false;
-    *y = (code){.form = ASP_CODE_SILU_BOTH,
-                .op = ASP_ROWOP_silu_grad,
-                .n_in = 3,
-                .in = {grad->in[0], b, c},
-                .n_out = 2,
-                .out = {grad->out[0], value->out[0]}};
-    x->dead = true;
+    const code both = {.form = ASP_CODE_SILU_BOTH,
+                       .op = ASP_ROWOP_silu_grad,
+                       .n_in = 3,
+                       .in = {grad->in[0], b, c},
+                       .n_out = 2,
+                       .out = {grad->out[0], value->out[0]}};
+    if (!store_later(l, x->out[0], i, &j)) return false;
+    l->codes.at[i].dead = true;
+    l->codes.at[j] = both;
     return true;
 }
 
@@ -281,5 +340,6 @@ void asp_rowcode_load(asp_rowcode_list *l, const asp_rowdesc *d, bool join)
         bool full = kind_of(l, c->out[0]) == ASP_ROW_FULL || c->form == ASP_CODE_SUM;
         if (full) join_into(l, c, uses);
     }
+    for (uint32_t i = 0; i < l->codes.n; i++) join_norm_grad(l, &l->codes.at[i], uses);
     join_pairs(l);
 }

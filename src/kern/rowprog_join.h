@@ -11,14 +11,16 @@ typedef enum asp_rowcode_form {
     ASP_CODE_SILU_GRAD_MUL, // silu_grad(a, b * c)
     ASP_CODE_SILU_BOTH,     // silu_grad(a, b * c) and silu(a) * b
     ASP_CODE_SUM,           // op is sum_cols or sum_rows
-    ASP_CODE_MUL_SUM        // the same of a * b
+    ASP_CODE_MUL_SUM,       // the same of a * b
+    ASP_CODE_MUL_MUL_SUM,   // sum_rows of (a * b) * c
+    ASP_CODE_NORM_GRAD // ((a * b + t) + t) + d with t = s * x: how the derivative of a norm ends
 } asp_rowcode_form;
 
 typedef struct asp_rowcode {
     asp_rowcode_form form;
     asp_rowop op;
     int first, second; // of a chain: ASP_CHAIN1_*, ASP_CHAIN2_*
-    int n_in, in[3], n_out, out[2];
+    int n_in, in[ASP_PRIM_INPUTS], n_out, out[2];
     bool dead; // joined into another
 } asp_rowcode;
 

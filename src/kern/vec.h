@@ -73,12 +73,15 @@ ASP_INLINE asp_vf asp_vf_min(asp_vf a, asp_vf b) { return asp_vf_select(a < b, a
 ASP_INLINE asp_vf asp_vf_exp(asp_vf x)
 {
     const asp_vf lowest = asp_vf_all(-87.3365402f), highest = asp_vf_all(89.0f);
-    const asp_vf magic = asp_vf_all(12582912.0f); // 1.5 * 2^23: the sum's low bits are the integer
-    asp_vi under = x < lowest;
     asp_vf y = asp_vf_max(lowest, asp_vf_min(highest, x));
+#if defined(__AVX512F__)
+    asp_vf nf = _mm512_roundscale_ps(y * 1.44269504f, _MM_FROUND_TO_NEAREST_INT);
+#else
+    const asp_vf magic = asp_vf_all(12582912.0f); // 1.5 * 2^23: the sum's low bits are the integer
     asp_vf shifted = y * 1.44269504f + magic;
     asp_vi n = (asp_vi)shifted - (asp_vi)magic;
     asp_vf nf = shifted - magic;
+#endif
     asp_vf r = (y - nf * 0.693359375f) - nf * -2.12194440e-4f;
     asp_vf q = asp_vf_all(0x1.6a1a68p-10f);
     q = q * r + 0x1.123fc6p-7f;
@@ -86,9 +89,13 @@ ASP_INLINE asp_vf asp_vf_exp(asp_vf x)
     q = q * r + 0x1.55548ap-3f;
     q = q * r + 0x1.fffffcp-2f;
     asp_vf p = (q * (r * r) + r) + 1.0f;
+#if defined(__AVX512F__)
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, lowest, _CMP_NLT_UQ), p, nf);
+#else
     asp_vi half = n >> 1; // 2^n in two steps: n may be 128, where the product is infinite or not
     p = p * (asp_vf)((half + 127) << 23) * (asp_vf)((n - half + 127) << 23);
-    return (asp_vf)((asp_vi)p & ~under);
+    return (asp_vf)((asp_vi)p & ~(x < lowest));
+#endif
 }
 
 // tanh x, relative error below 2e-7: an odd polynomial up to 0.6, then (1 - e) / (1 + e) with
