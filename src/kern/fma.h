@@ -21,3 +21,19 @@ ASP_INLINE asp_vf asp_vf_fma(asp_vf a, asp_vf b, asp_vf c) // a b + c
     return a * b + c;
 #endif
 }
+
+#if defined(__AVX512BF16__)
+// a b + c, of a and b the products of both halves, which are bf16.  Summed in f32, denormals as 0.
+ASP_INLINE asp_vf asp_vf_sum_pairs(asp_vf a, asp_vf b, asp_vf c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+
+// The 32 bits at p, in all elements.
+ASP_INLINE asp_vf asp_vf_all_bits(const float *p)
+{
+    int32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return (asp_vf)_mm512_set1_epi32(bits);
+}
+#endif

@@ -8,6 +8,7 @@
 #endif
 
 #define LEAST_CHUNK 96 // rows or columns; below it packing is felt
+#define MOST_PACKED_BYTES ((int64_t)3 << 20)
 
 // ---- grid --------------------------------------------------------------------------------------
 
@@ -35,9 +36,27 @@ void asp_gemm_grid(asp_gemm_plan *plan, asp_gemm_grid_limits l)
 
 // ---- built in ----------------------------------------------------------------------------------
 
+// Products by pairs with a C of bf16 pack all of B's chunk, which is to stay in the cache.
+static void pairs_plan(asp_gemm_plan *plan)
+{
+    const int64_t pairs = asp_ceil_div(plan->k, 2);
+    const int64_t fit = MOST_PACKED_BYTES / (pairs * (int64_t)sizeof(float)) / 32 * 32;
+    asp_gemm_grid(plan, (asp_gemm_grid_limits){.most_rows = 1024,
+                                               .most_columns = asp_min(1024, asp_max(128, fit)),
+                                               .multiple_of = plan->n_threads,
+                                               .step_rows = 14});
+    const int64_t columns = asp_round_up(plan->chunk_n, ASP_GEMM_PAD);
+    plan->sums_rows = asp_min(plan->chunk_m, ASP_GEMM_MC);
+    plan->thread_bytes = (pairs * columns + ASP_GEMM_KC * ASP_GEMM_MC) * (int64_t)sizeof(float);
+}
+
 static void builtin_plan(asp_gemm_plan *plan)
 {
     static const int64_t tile_rows[] = {4, 6, 14};
+    if (plan->pairs && plan->half_c) {
+        pairs_plan(plan);
+        return;
+    }
     // As large as scratch allows: what is packed of one operand serves the whole chunk of the
     // other (measured on Zen 1: 512 x 512 spends 6 % of the time packing, this 4 %).
     // C of bf16 is summed in scratch.
@@ -54,7 +73,7 @@ static void builtin_run(const asp_gemm_plan *plan, const asp_gemm_chunk *chunk)
 #if defined(__x86_64__)
     static asp_gemm_chunk_fn *const levels[] = {asp_gemm_chunk_generic, asp_gemm_chunk_avx2,
                                                 asp_gemm_chunk_avx512};
-    levels[plan->isa](chunk);
+    (plan->pairs ? asp_gemm_chunk_avx512_bf16 : levels[plan->isa])(chunk);
 #else
     (void)plan;
     asp_gemm_chunk_generic(chunk);
@@ -111,9 +130,11 @@ static void plan_shape(asp_gemm_plan *plan, asp_op op, const asp_kcall *k)
                                          : asp_tensor_rows(a);
     plan->half = a->dtype == ASP_BF16;
     plan->half_c = c->dtype == ASP_BF16;
+    plan->pairs = plan->half && asp_isa_has_bf16();
     if (plan->half && !plan->provider->takes_half) plan->provider = &builtin;
     plan->provider->plan(plan);
-    plan->sums_bytes = plan->half_c ? plan->chunk_m * asp_round_up(plan->chunk_n, 16) * 4 : 0;
+    if (plan->half_c && !plan->sums_rows) plan->sums_rows = plan->chunk_m;
+    plan->sums_bytes = plan->sums_rows * asp_round_up(plan->chunk_n, 16) * 4;
     plan->thread_bytes += plan->sums_bytes;
 }
 
@@ -175,11 +196,12 @@ static void run_chunk(const asp_gemm_plan *p, const asp_kcall *k, int64_t i, con
         .add = add,
         .scratch = scratch + p->sums_bytes,
     };
-    chunk.c = p->half_c ? (float *)(void *)scratch : (float *)k->out[0].data + at;
+    uint16_t *half_c = p->half_c ? (uint16_t *)k->out[0].data + at : NULL;
+    chunk.c = half_c ? (float *)(void *)scratch : (float *)k->out[0].data + at;
+    if (p->pairs) chunk.half_c = half_c, chunk.ld_half = p->n;
     p->provider->run(p, &chunk);
-    for (int64_t r = 0; p->half_c && r < chunk.m; r++)
-        asp_half_ops_at(p->isa)->narrow(chunk.c + r * chunk.ldc, chunk.n,
-                                        (uint16_t *)k->out[0].data + at + r * p->n);
+    for (int64_t r = 0; half_c && !p->pairs && r < chunk.m; r++)
+        asp_half_ops_at(p->isa)->narrow(chunk.c + r * chunk.ldc, chunk.n, half_c + r * p->n);
 }
 
 static void run(asp_op op, const asp_kcall *k, asp_worker *w)

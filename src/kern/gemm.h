@@ -26,9 +26,10 @@ typedef struct asp_gemm_plan {
     int n_threads; // that will share the chunks
     int64_t m, n, k;
     bool half, half_c; // A and B are bf16; C is
+    bool pairs;        // which the processor multiplies pair by pair
     int64_t chunk_m, chunk_n;
-    int64_t thread_bytes; // scratch of one thread, a multiple of 64
-    int64_t sums_bytes;   // of these, in front: a chunk of C in f32, where C is bf16
+    int64_t thread_bytes;          // scratch of one thread, a multiple of 64
+    int64_t sums_rows, sums_bytes; // of these, in front: rows of a chunk in f32, where C is bf16
 } asp_gemm_plan;
 
 typedef union asp_gemm_operand {
@@ -43,7 +44,9 @@ typedef struct asp_gemm_chunk {
     bool half; // a and b are bf16
     asp_gemm_operand a, b;
     float *c;
-    int64_t lda, ldb, ldc;
+    uint16_t
+        *half_c; // NULL, or of products by pairs: where C belongs, whose sums of a block c takes
+    int64_t lda, ldb, ldc, ld_half;
     bool add;      // to what C holds
     void *scratch; // the plan's thread_bytes, 64-byte aligned
 } asp_gemm_chunk;

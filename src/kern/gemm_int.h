@@ -10,6 +10,7 @@
 
 typedef void asp_gemm_chunk_fn(const asp_gemm_chunk *g);
 asp_gemm_chunk_fn asp_gemm_chunk_generic, asp_gemm_chunk_avx2, asp_gemm_chunk_avx512;
+asp_gemm_chunk_fn asp_gemm_chunk_avx512_bf16; // of bf16 alone, where asp_isa_has_bf16
 
 // How C is cut into chunks: near-equal ones of at most most_rows x most_columns, so many that
 // multiple_of threads are equally busy where chunks stay large enough for it; rows in multiples of

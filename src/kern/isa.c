@@ -30,3 +30,14 @@ asp_isa asp_isa_best(void)
         if (!strcmp(wish, level_names[i]) && (asp_isa)i < best) return (asp_isa)i;
     return best;
 }
+
+bool asp_isa_has_bf16(void)
+{
+#if defined(__x86_64__)
+    const char *wish = getenv("ASP_ISA");
+    if (wish && !strcmp(wish, level_names[ASP_ISA_AVX512])) return false;
+    return asp_isa_best() == ASP_ISA_AVX512 && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}

@@ -67,10 +67,12 @@ typedef int64_t asp_kernel_work(const asp_kcall *k, int n_threads);
 // What the processor can do, from the least.  X_isa.c files are compiled once a level with
 // -DASP_ISA=generic, avx2 (-mavx2 -mfma) and avx512 (-mavx512f -mavx512bw -mavx512dq -mavx512vl);
 // vec.h gives them vector types and names of their own.  Elsewhere than on x86-64 only generic is.
+// X_bf16.c files are compiled for avx512 with -mavx512bf16.
 typedef enum asp_isa { ASP_ISA_GENERIC, ASP_ISA_AVX2, ASP_ISA_AVX512 } asp_isa;
 // The best level of this processor, lowered by the environment variable ASP_ISA (generic, avx2,
-// avx512).
+// avx512, which is without the next).
 asp_isa asp_isa_best(void);
+bool asp_isa_has_bf16(void);           // sums of products of pairs of bf16 by one instruction
 const char *asp_isa_name(asp_isa isa); // static text: "avx2"
 
 // ---- choosing ----------------------------------------------------------------------------------

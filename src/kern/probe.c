@@ -3,6 +3,17 @@
 #include "kern/probe_int.h"
 #include "base/file.h"
 
+static double rate_of(asp_fma_loop_fn *loop)
+{
+    double best = 0;
+    for (int round = 0; round < 10; round++) {
+        float out;
+        double t0 = asp_seconds(), flops = loop(1000000, &out), t = asp_seconds() - t0;
+        if (out == out && flops / t > best) best = flops / t;
+    }
+    return best * 1e-9;
+}
+
 double asp_probe_fma(asp_isa isa)
 {
     asp_fma_loop_fn *loop = asp_fma_loop_generic;
@@ -13,13 +24,15 @@ double asp_probe_fma(asp_isa isa)
 #else
     (void)isa;
 #endif
-    double best = 0;
-    for (int round = 0; round < 10; round++) {
-        float out;
-        double t0 = asp_seconds(), flops = loop(1000000, &out), t = asp_seconds() - t0;
-        if (out == out && flops / t > best) best = flops / t;
-    }
-    return best * 1e-9;
+    return rate_of(loop);
+}
+
+double asp_probe_bf16(void)
+{
+#if defined(__x86_64__)
+    if (asp_isa_has_bf16()) return rate_of(asp_pairs_loop_avx512_bf16);
+#endif
+    return 0;
 }
 
 double asp_probe_triad(float *restrict a, const float *restrict b, const float *restrict c,

@@ -5,3 +5,4 @@
 
 typedef double asp_fma_loop_fn(int64_t n, float *out);
 asp_fma_loop_fn asp_fma_loop_generic, asp_fma_loop_avx2, asp_fma_loop_avx512;
+asp_fma_loop_fn asp_pairs_loop_avx512_bf16; // where asp_isa_has_bf16

@@ -13,6 +13,14 @@
 
 #include "kern/fma.h"
 
+#ifdef TILE_PAIRS
+#define TILE_SPREAD asp_vf_all_bits
+#define TILE_SUM asp_vf_sum_pairs
+#else
+#define TILE_SPREAD(p) asp_vf_all(*(p))
+#define TILE_SUM asp_vf_fma
+#endif
+
 typedef void tile_fn(int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *c,
                      int64_t ldc, bool add);
 
@@ -25,9 +33,9 @@ ASP_INLINE void tile_step(const int rows, const int nv, const bool by_k, asp_vf 
     for (int j = 0; j < nv; j++) vb[j] = asp_vf_load(b + j * ASP_VF);
     ASP_UNROLL
     for (int i = 0; i < rows; i++) {
-        asp_vf va = asp_vf_all(by_k ? a[i] : a[i * lda]);
+        asp_vf va = TILE_SPREAD(by_k ? a + i : a + i * lda);
         ASP_UNROLL
-        for (int j = 0; j < nv; j++) acc[i][j] = asp_vf_fma(va, vb[j], acc[i][j]);
+        for (int j = 0; j < nv; j++) acc[i][j] = TILE_SUM(va, vb[j], acc[i][j]);
     }
 }
 

@@ -157,13 +157,23 @@ static double error_of(const pair *p, int i)
     return all > 0 ? sqrt(error / all) : sqrt(error);
 }
 
+// One level; past the last, where there is one, products of pairs.
+static void set_level(int isa)
+{
+    if (isa <= (int)asp_isa_best())
+        setenv("ASP_ISA", asp_isa_name((asp_isa)isa), 1);
+    else
+        unsetenv("ASP_ISA");
+}
+
 // The kernel of every level on 1, 2 and 3 threads: within the bound, the same bits.
 static void check(pair *p, asp_op op)
 {
     to_exact(p);
     run_on(asp_kern_ref(op), &p->exact, 1);
-    for (int isa = 0; isa <= (int)asp_isa_best(); isa++) {
-        setenv("ASP_ISA", asp_isa_name((asp_isa)isa), 1);
+    const int levels = (int)asp_isa_best() + 1 + asp_isa_has_bf16();
+    for (int isa = 0; isa < levels; isa++) {
+        set_level(isa);
         const asp_kern_row *row = asp_kern_choose(op, p->call.out[0].dtype);
         void *first[ASP_MAX_OPERANDS];
         for (int threads = 1; threads <= 3; threads++) {
