@@ -72,10 +72,10 @@ def _is_attention(n):
     return "scaled_dot_product" in _name(n) or _name(n) in ("attention", "attention_backward", "ring_forward", "ring_backward")
 
 
-def _kind(n, types):
+def _kind(n, shares, types):
     if n.target is operator.getitem:
         return "pick"
-    if _shares(n) is not None:
+    if shares is not None:
         return "view"
     if _is_attention(n):
         return "attention"  # what drops is ours and draws from a counter
@@ -125,13 +125,14 @@ def _blocks(graph, info):
 def describe(graph, info, fused, outputs, forward_outputs):
     types = partitioners.get_default_op_list()
     trained = {i for i, g in zip(info.inputs, outputs[forward_outputs:]) if g is not None}
+    given, gradients = set(outputs[:forward_outputs]), set(outputs[forward_outputs:])
     block = _blocks(graph, info)
     rows = []
 
     def flags(n, v):
         said = {"static": n in info.static_lifetime_input_nodes or n in trained, "trained": n in trained,
-                "tangent": n.op == "placeholder" and n in info.tangents_closure, "output": n in outputs[:forward_outputs],
-                "gradient": n in outputs[forward_outputs:], "tuple": isinstance(v, (tuple, list)), "size": partitioners.is_sym_node(n),
+                "tangent": n.op == "placeholder" and n in info.tangents_closure, "output": n in given,
+                "gradient": n in gradients, "tuple": isinstance(v, (tuple, list)), "size": partitioners.is_sym_node(n),
                 "sequence": n.op != "placeholder"}
         return [k for k, is_so in said.items() if is_so]
 
@@ -143,14 +144,15 @@ def describe(graph, info, fused, outputs, forward_outputs):
         if n.op in ("placeholder", "get_attr"):
             row["op"] = "input"
         else:
-            kind = _kind(n, types)
+            shares, name = _shares(n), _name(n)
+            kind = _kind(n, shares, types)
             row.update(op=kind, reads=[r.name for r in n.all_input_nodes], backward=n in info.tangents_closure, block=block[n],
-                       fusible=bool(types.is_fusible(n)), absorbs=_name(n) in ABSORBS, intensive=bool(types.is_compute_intensive(n)),
-                       flops=_flops(n, kind), scratch=scratch_of(_name(n), n), named=max(len(n.all_input_nodes) - 3, 0) if kind == "attention" and
-                       "backward" not in _name(n) else 0)
-            if _shares(n) is not None:
-                row["alias"] = _shares(n).name
-            elif isinstance(v, (tuple, list)) and _name(n) not in TUPLE_VIEWS:
+                       fusible=bool(types.is_fusible(n)), absorbs=name in ABSORBS, intensive=bool(types.is_compute_intensive(n)),
+                       flops=_flops(n, kind), scratch=scratch_of(name, n), named=max(len(n.all_input_nodes) - 3, 0) if kind == "attention" and
+                       "backward" not in name else 0)
+            if shares is not None:
+                row["alias"] = shares.name
+            elif isinstance(v, (tuple, list)) and name not in TUPLE_VIEWS:
                 row["scratch"] += row["bytes"]  # until they are picked, which is when C counts each
         if fused and _name(n) in CONSTANTS:
             row.update(bytes=0, flags=row["flags"] + ["recompute"])
