@@ -1,6 +1,7 @@
 # autosp.compile: a model whose loss and gradients are the global ones, computed by a group of ranks.  Neighbours: backend.py (what
 # happens to a graph).  SPDX-License-Identifier: Apache-2.0
 import contextlib
+import datetime
 import functools
 import re
 import types
@@ -111,6 +112,30 @@ def _checksum(x):
     return ((flat + 12345) * (place * 2654435761 % 1000003)).sum()
 
 
+def _missing(group):
+    """Of a group whose ranks wait no more: who has not come, by the store that they met at."""
+    ranks, store = dist.get_world_size(group), dist.distributed_c10d._world.pg_map[group][1]
+    store.set(f"came {dist.get_rank(group)}", "")
+    missing = []
+    for rank in range(ranks):
+        try:
+            store.wait([f"came {rank}"], datetime.timedelta(seconds=2))
+        except RuntimeError:
+            missing.append(rank)
+    return missing
+
+
+def _gathered(x, group):
+    """Of each rank its x."""
+    out = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+    try:
+        dist.all_gather(out, x, group=group)
+    except RuntimeError as e:
+        who = ", ".join(f"rank {r}" for r in _missing(group)) or "a rank"
+        raise Error(f"{who} did not come to a call of the model, which all ranks must make: {str(e).strip()}") from None
+    return out
+
+
 def check_batch(named, group):
     """Every rank passes the same whole batch: an error on all ranks where one does not."""
     shapes = [tuple(x.shape) for _, x in named]
@@ -120,13 +145,10 @@ def check_batch(named, group):
         said = [x.dim(), *x.shape[:5]]
         numbers[1 + 8 * i:1 + 8 * i + len(said)] = torch.tensor(said)
         numbers[8 + 8 * i] = _checksum(x)
-    ranks = dist.get_world_size(group)
-    counts = [torch.empty_like(numbers[:1]) for _ in range(ranks)]
-    dist.all_gather(counts, numbers[:1].clone(), group=group)
+    counts = _gathered(numbers[:1].clone(), group)
     if any(int(c) != len(named) for c in counts):
         raise Error(f"ranks pass {', '.join(str(int(c)) for c in counts)} tensors: every rank must pass the same whole batch")
-    everyone = [torch.empty_like(numbers) for _ in range(ranks)]
-    dist.all_gather(everyone, numbers, group=group)
+    everyone = _gathered(numbers, group)
     for i, (name, _) in enumerate(named):
         for rank, other in enumerate(everyone):
             ours, theirs = everyone[0][1 + 8 * i:9 + 8 * i], other[1 + 8 * i:9 + 8 * i]

@@ -1,6 +1,10 @@
-# The acceptance cases of sequence parallelism by number (toys.py, toys_attention.py): values on two ranks, and on more where heads are
-# fewer.  SPDX-License-Identifier: Apache-2.0
+# The acceptance cases of sequence parallelism by number (toys.py, toys_attention.py, toys_steps.py): values on two ranks, and on more where
+# heads are fewer.  Of the others 13, 41, 42 and 44 are in test_models.py (replicas, logits) and test_refusals.py, where models and settings
+# are whole; 30 and 43 in test_models.py (dropout, what is kept), which compares with one rank.  Of 37 what is refused is refused by name.
+# Of 46 the ranks that wait are told who did not come to the call; where a rank ends within one, gloo's own error is what they get.
+# SPDX-License-Identifier: Apache-2.0
 import math
+import time
 
 import pytest
 
@@ -52,6 +56,33 @@ def test_case_34(ranks, name):
 @pytest.mark.parametrize("name", ["mean", "layer_norm", "rms_norm", "roll", "flip", "max", "softmax", "variance", "outer", "rows"])
 def test_case_37(ranks, name):
     right(ranks.give("cases", "toy", 2, "toys", "mixed", name))
+
+
+@pytest.mark.parametrize("number", [16, 36])
+def test_case_of_rows(ranks, number):
+    right(ranks.give("cases", "toy", 2, "toys_steps", f"case_{number}"))
+
+
+@pytest.mark.parametrize("optimizer,sharded", [("sgd", False), ("adamw", False), ("adamw", True)])
+def test_case_39(ranks, optimizer, sharded):
+    right(ranks.give("cases", "toy", 4, "toys_steps", "case_39", optimizer, sharded))
+
+
+def test_case_40(ranks):
+    right(ranks.give("cases", "toy", 1, "toys_steps", "case_40"))
+
+
+def test_case_46(ranks):
+    start = time.monotonic()
+    (first, alone), (second, _) = ranks.give("cases", "toy", 2, "toys_steps", "case_46")
+    assert "on rank 1" in first and first == second
+    assert "rank 1 did not come" in alone
+    assert time.monotonic() - start < 30  # of which the group waits 10
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_case_48(ranks, seed):
+    right(ranks.give("cases", "toy", 2 + seed % 3, "toys_steps", "case_48", seed))
 
 
 @pytest.mark.parametrize("name,words", [
