@@ -3,13 +3,14 @@
 #             whether the compiled graphs hold a tensor of S x S elements.  Bounds: 2 times faster, a third of the bytes, none.
 #   longest   the longest sequence of a 30 M Llama on two ranks whose step makes at most --cap beside parameters and AdamW's state
 #             (gradients are of it): by the peak that is foretold at compile time, nothing of that length runs; then a step at the length
-#             for --small, its peak foretold and counted (bound: 5 %), and what the process grew by.
+#             for --small, its peak foretold and counted (bound: 5 %), and what the process grew by.  With --run N a step of N tokens within
+#             --cap instead.
 #   compile   a Llama of --deep layers on two ranks: processor time of a compilation, of that the second trace, Python and C of ours
 #             (bounds: 1 s, and 15 % with the trace); whether other lengths compile again.
 #   step      a Llama of --layers layers on two ranks: seconds of a step beside Ulysses written by hand over the same kernels, by turns
 #             (bound: 2 %).
 #   torch_front.py [--only one,longest,compile,step] [--tokens 4096] [--layers 8] [--width 512] [--deep 32]
-#     [--steps 3] [--threads 1] [--ac sac] [--cap 1536] [--small 192]
+#     [--steps 3] [--threads 1] [--ac sac] [--cap 1536] [--small 192] [--run 0]
 # AUTOSP_LIBRARY names libautosp.so; run it in a virtual environment with torch and transformers (build/venv).  Exit 1 beyond a bound.
 # Neighbours: torch_hand.py (the model, and Ulysses by hand), live_bytes.py (counting), deepspeed_autosp.py (the 30 M Llama).
 # SPDX-License-Identifier: Apache-2.0
@@ -187,14 +188,17 @@ def longest(a, rank):
     import autosp
 
     ranks = RANKS["longest"]
-    n = longest_for(a.cap * MIB, ranks)
-    say(rank, f"30 M Llama on {ranks} ranks, f32: foretold to make at most {a.cap} MiB a rank up to S = {n}")
-    held = a.cap != 1536 or bound(rank, "36,000 tokens", n >= 36000)
-    n = longest_for(a.small * MIB, ranks)
+    held = True
+    if not a.run:
+        n = longest_for(a.cap * MIB, ranks)
+        say(rank, f"30 M Llama on {ranks} ranks, f32: foretold to make at most {a.cap} MiB a rank up to S = {n}")
+        held = a.cap != 1536 or bound(rank, "36,000 tokens", n >= 36000)
+    budget = a.cap if a.run else a.small
+    n = a.run or longest_for(budget * MIB, ranks)
     torch._dynamo.reset()
     model = deepspeed_autosp.build("plain", True, n)
     gradients = sum(p.numel() * p.element_size() for p in model.parameters())
-    autosp.compile(model, sp=ranks, memory=a.small * MIB + states_of(model))
+    autosp.compile(model, sp=ranks, memory=budget * MIB + states_of(model))
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     batch = {"input_ids": tokens_of(n), "labels": tokens_of(n), "position_ids": torch.arange(n)[None]}
 
@@ -203,15 +207,14 @@ def longest(a, rank):
         optimizer.step()
         optimizer.zero_grad()
 
-    start = time.perf_counter()
+    start, counted = time.perf_counter(), []
     step()
     first, start = time.perf_counter() - start, time.perf_counter()
-    step()
-    seconds, grew, counted = time.perf_counter() - start, growth(step), count(step)
-    said = model._compiled_call_impl.backend.partitioner.peak
-    say(rank, f"at most {a.small} MiB (of that gradients {gradients / MIB:.1f}): S = {n}, foretold {said / MIB:.2f}, counted "
-              f"{counted / MIB:.2f}, the process grew by {grew / MIB:.1f} MiB; first step {first:.1f} s, others {seconds:.1f}")
-    near = abs(said / counted - 1)
+    grew = growth(lambda: counted.append(count(step)))
+    seconds, said = time.perf_counter() - start, model._compiled_call_impl.backend.partitioner.peak
+    say(rank, f"at most {budget} MiB (of that gradients {gradients / MIB:.1f}): S = {n}, foretold {said / MIB:.2f}, counted "
+              f"{counted[0] / MIB:.2f}, the process grew by {grew / MIB:.1f} MiB; first step {first:.1f} s, the other {seconds:.1f}")
+    near = abs(said / counted[0] - 1)
     return held and bound(rank, f"the foretold peak is within {near:.2%} of the counted one", near <= FORETOLD)
 
 
@@ -297,7 +300,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--ac", default="sac")
-    for key, value in (("tokens", 4096), ("layers", 8), ("width", 512), ("deep", 32), ("steps", 3), ("threads", 1), ("cap", 1536), ("small", 192)):
+    for key, value in (("tokens", 4096), ("layers", 8), ("width", 512), ("deep", 32), ("steps", 3), ("threads", 1), ("cap", 1536), ("small", 192), ("run", 0)):
         parser.add_argument(f"--{key}", type=int, default=value)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--store")
