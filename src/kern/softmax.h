@@ -128,15 +128,16 @@ ASP_INLINE int64_t seen_keys(int64_t ahead, int64_t query, int64_t n)
     return asp_min(n, asp_round_up(asp_max(0, next_tile - ahead), TILE_ROWS));
 }
 
-// Scores (keys, queries) = A (keys, k) B (k, queries): keys row by row.  B is small, rows
-// outermost.
+// Scores (keys, queries) = A (keys, k) B (k, queries): keys row by row.  Columns outermost: what a
+// tile reads of B stays in the first cache, all of B would fill it.
 ASP_UNUSED static void multiply_scores(int64_t keys, int64_t queries, int64_t k, const float *a,
                                        const float *b, float *scores, int64_t ahead)
 {
-    for (int64_t i = 0; i < keys; i += TILE_ROWS) {
-        tile_fn *tile = tiles[asp_min(TILE_ROWS, keys - i) - 1][1][0];
-        for (int64_t j = unseen_queries(ahead, i); j < queries; j += 2 * ASP_VF)
-            tile(k, a + i * k, k, b + j, QUERIES, scores + i * QUERIES + j, QUERIES, false);
+    for (int64_t j = 0; j < queries; j += 2 * ASP_VF) {
+        const int64_t seen = seen_keys(ahead, j, keys);
+        for (int64_t i = 0; i < seen; i += TILE_ROWS)
+            tiles[asp_min(TILE_ROWS, seen - i) - 1][1][0](k, a + i * k, k, b + j, QUERIES,
+                                                          scores + i * QUERIES + j, QUERIES, false);
     }
 }
 
