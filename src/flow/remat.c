@@ -33,7 +33,8 @@ static asp_status choose_default(asp_ctx *cx, asp_arena *a, const remat_graph *g
 static asp_status choose_sac(asp_ctx *cx, asp_arena *a, const remat_graph *g,
                              asp_remat_choice *out_choice)
 {
-    return remat_choose_by_rules(cx, a, g, &(remat_bans_of){.sac = true}, out_choice);
+    return remat_choose_by_rules(cx, a, g, &(remat_bans_of){.sac = true, .tables = true},
+                                 out_choice);
 }
 
 // Prices by value become prices by node; an op with several results has one price, and it cannot be

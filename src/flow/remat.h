@@ -60,6 +60,8 @@ typedef struct asp_remat_op {
     int64_t time_ps;                  // of running it once
     int64_t scratch;                  // bytes that are there only while it runs
     int64_t flops;                    // that PyTorch's counter has a formula for; 0: none
+    const int8_t *over; // by result (there are three): the operand whose place it may take where
+                        // that dies here and is as large, -1: none; NULL: none at all
 } asp_remat_op;
 
 // Values 0 .. n_inputs-1 are inputs; the rest are the ops' results in the order of ops, without
@@ -79,8 +81,9 @@ typedef struct asp_remat_program {
 typedef enum asp_remat_policy {
     ASP_REMAT_KEEP_ALL, // "none": everything the backward reads
     ASP_REMAT_DEFAULT,  // PyTorch's minimum cut with its bans and weights
-    ASP_REMAT_SAC,      // the same without the bans on GEMM ops and on sequence-long values that
-                        // the backward would have to write; attention and collectives stay banned
+    ASP_REMAT_SAC,      // the same without the bans on GEMM ops, on sequence-long values that the
+                        // backward would have to write, and on readers far apart of tables that no
+                        // trained value goes into; attention and collectives stay banned
     ASP_REMAT_LAYER,    // of each block only what it reads from outside; outside blocks as DEFAULT
 } asp_remat_policy;
 

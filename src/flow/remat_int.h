@@ -43,6 +43,7 @@ bool remat_fuses(const remat_node *producer, const remat_node *consumer);
 // Which of the bans hold.
 typedef struct remat_bans_of {
     bool sac;           // products may be computed again, and sequence-long values written
+    bool tables;        // readers of what no trained value goes into are never far
     bool no_shape;      // nothing is banned for where its readers stand or what they are
     bool any_op;        // only what PyTorch calls compute-intensive is banned for what it is
     const bool *spared; // by node: not banned, whatever the rules say; NULL: none

@@ -6,7 +6,9 @@
 // - written: the backward would have to write it to memory to use it (sac: sequence-long values
 //   may be);
 // - reduces: its operands are more than four times its size;
-// - far: a later reader, when an earlier one already breaks the chain of fusible ops;
+// - far: a later reader, when an earlier one already breaks the chain of fusible ops (sac: not of
+//   values that no trained one goes into: the table of angles, which all layers read, is there all
+//   the while, and would have each of them keep what it rotates);
 // - long: a chain of fusible ops that narrows to one value more than 100 ops away.
 //
 // Neighbours: remat_int.h (contract), remat_network.c (which takes bans as infinite prices).
@@ -253,7 +255,9 @@ bool *remat_bans(asp_arena *a, const remat_graph *g, const remat_bans_of *rules)
     c.seen = ASP_NEW_ARRAY(a, uint32_t, 2 * (size_t)g->n_forward);
     for (uint32_t i = 0; i < g->n; i++) c.banned[i] = is_banned(&w, i, rules);
     if (rules->no_shape) return c.banned;
-    for (uint32_t i = 0; i < g->n_forward; i++) ban_far_readers(&c, g->by_order[i]);
+    const bool *counts = rules->tables ? remat_find_activations(a, g) : NULL;
+    for (uint32_t i = 0; i < g->n_forward; i++)
+        if (!counts || counts[g->by_order[i]]) ban_far_readers(&c, g->by_order[i]);
     ban_long_chains(&c, ASP_NEW_ARRAY(a, bool, g->n_forward));
     return c.banned;
 }
