@@ -153,6 +153,34 @@ def all_to_all(x, split, gather, ranks, whole, split_unit, gather_unit, zero, *,
     return y.narrow(gather, 0, whole)
 
 
+# ---- along a split sequence ----
+
+@torch.library.custom_op("autosp::ranks_before", mutates_args=())
+def ranks_before(ranks: int, group: str, device: torch.device) -> torch.Tensor:
+    """How many ranks each rank of the group stands before this one."""
+    return _rank(group) - torch.arange(ranks, device=device)
+
+
+@ranks_before.register_fake
+def _(ranks, group, device):
+    return torch.empty(ranks, dtype=torch.int64, device=device)
+
+
+def seq_select(x, dim, ranks, of, length, at, *, group):
+    """Row `at` of the sequence, on every rank."""
+    p = places(of if _given(of) else length, ranks, 1, False, group, x.device)
+    return _Sum.apply(torch.where(_along(p == at, dim, x), x, 0).sum(dim), group)
+
+
+def seq_cumsum(x, dim, ranks, of, length, *, group):
+    """The sums of the own rows, and what all ranks before have summed up."""
+    p = places(of if _given(of) else length, ranks, 1, False, group, x.device)
+    own = torch.where(_along((p >= 0) & (p < length), dim, x), x, 0).cumsum(dim)
+    before = ranks_before(ranks, group, x.device).view(-1, *[1] * x.dim())
+    sums = _Sum.apply(torch.where(before == 0, own.narrow(dim, own.shape[dim] - 1, 1)[None], 0), group)
+    return own + torch.where(before > 0, sums, 0).sum(0)
+
+
 # ---- attention and dropout, by C's kernels ----
 
 def attention(q, k, v, more, scale, causal, mask, empty, softcap, dropout, site, heads, head_unit, head_ranks, *, draw=None, group):

@@ -264,7 +264,14 @@ static asp_status put_inputs(editor *e, const aten_made *m, asp_text *t, uint32_
     return ASP_OK;
 }
 
-// Arguments that say sizes: a whole shape, or the pieces of a split.
+// A group for each channel that the rank holds.
+static bool counts_channels(const asp_node_info *n, const char *param)
+{
+    return n->op == ASP_OP_conv1d && ((const asp_conv_attr *)n->attr)->groups == 0 &&
+           strcmp(param, "groups") == 0;
+}
+
+// Arguments that say sizes: a whole shape, the pieces of a split, a number of channels.
 static uint32_t put_sizes(const editor *e, const aten_made *m, asp_text *t)
 {
     char name[32];
@@ -277,6 +284,9 @@ static uint32_t put_sizes(const editor *e, const aten_made *m, asp_text *t)
         if (is_shape(name)) {
             asp_put(t, "[%u, ", i);
             aten_put_shape(t, e->g, out);
+        } else if (counts_channels(&e->g->nodes.at[n], name)) {
+            asp_put(t, "[%u, ", i);
+            aten_put_size(t, e->g, out->dim[1]);
         } else if (op == ASP_OP_split && strcmp(name, "split_size") == 0) {
             asp_put(t, "[%u, ", i);
             aten_put_size(t, e->g, out->dim[((const asp_split_attr *)e->g->nodes.at[n].attr)->dim]);

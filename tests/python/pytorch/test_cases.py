@@ -53,9 +53,11 @@ def test_case_34(ranks, name):
     right(ranks.give("cases", "toy", 2, "toys_attention", "layout", name))
 
 
-@pytest.mark.parametrize("name", ["mean", "layer_norm", "rms_norm", "roll", "flip", "max", "softmax", "variance", "outer", "rows"])
-def test_case_37(ranks, name):
-    right(ranks.give("cases", "toy", 2, "toys", "mixed", name))
+@pytest.mark.parametrize("name", ["mean", "layer_norm", "rms_norm", "roll", "flip", "max", "softmax", "variance", "outer", "rows", "last", "first",
+                                  "cumsum", "conv"])
+@pytest.mark.parametrize("p,tokens", [(2, 8), (3, 7)])
+def test_case_37(ranks, name, p, tokens):
+    right(ranks.give("cases", "toy", p, "toys", "mixed", name, tokens))
 
 
 @pytest.mark.parametrize("number", [16, 36])
@@ -86,7 +88,6 @@ def test_case_48(ranks, seed):
 
 
 @pytest.mark.parametrize("name,words", [
-    ("last", "seq_select (at toys.py"), ("first", "seq_select (at toys.py"), ("cumsum", "seq_cumsum (at toys.py"),
     ("sort", "the op has no sharding rule"), ("norm", "aten.linalg_vector_norm.default (at toys.py")])
 def test_case_37_is_refused(ranks, name, words):
     assert words in ranks.refuse("cases", "toy", 2, "toys", "mixed", name)
