@@ -62,18 +62,39 @@ static void place_code(build *b, uint32_t i)
     }
 }
 
-// Appends the codes of one kind of place, in their order.
-static void put_order(build *b, asp_rowwhen when, int stage)
+static bool is_down(const asp_rowcode *c) { return is_sum(c) && c->op == ASP_ROWOP_sum_rows; }
+
+// Appends the codes of one kind of place, in their order: sums over rows, the others, or both.
+static void put_some(build *b, asp_rowwhen when, int stage, bool downs, bool others)
 {
     for (uint32_t i = 0; i < b->list.codes.n; i++) {
         const asp_rowcode *c = &b->list.codes.at[i];
-        if (c->dead || b->stage[i] != stage) continue;
+        if (c->dead || b->stage[i] != stage || !(is_down(c) ? downs : others)) continue;
         bool tree = when == ASP_WHEN_TREE && is_sum(c) && c->op == ASP_ROWOP_sum_cols;
         if (tree)
             ASP_PUSH(b->arena, &b->order, -1 - (int)i);
         else if (b->when[i] == when)
             ASP_PUSH(b->arena, &b->order, (int)i);
     }
+}
+
+static bool sums_along_rows(const build *b, int stage)
+{
+    for (uint32_t i = 0; i < b->list.codes.n; i++) {
+        const asp_rowcode *c = &b->list.codes.at[i];
+        if (!c->dead && b->stage[i] == stage && is_sum(c) && !is_down(c)) return true;
+    }
+    return false;
+}
+
+// Sums over rows walk down a few columns at a time, which no prefetcher follows.  Where the stage
+// has a sum along rows, whose results are for later stages, they stand behind it and find their
+// operands in the cache; elsewhere a result may overwrite what they read.
+static void put_order(build *b, asp_rowwhen when, int stage)
+{
+    const bool apart = sums_along_rows(b, stage);
+    put_some(b, when, stage, !apart, true);
+    if (apart) put_some(b, when, stage, true, false);
 }
 
 static void order_codes(build *b)
