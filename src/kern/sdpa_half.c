@@ -1,8 +1,8 @@
-// Attention of bf16: operands become f32 in scratch, the f32 kernels run, results are rounded once.
-// What a thread team works on at a time is one K/V head with its query heads, so that the scratch
-// does not grow with their number; where masks, slopes or dropout go by batch and head it is all of
-// them.  Neighbours: sdpa.c and sdpa_isa.c (the f32 kernels), half_ops.h.
-// SPDX-License-Identifier: Apache-2.0
+// Attention of bf16, but for what sdpa_bf16.c takes: operands become f32 in scratch, the f32
+// kernels run, results are rounded once. What a thread team works on at a time is one K/V head with
+// its query heads, so that the scratch does not grow with their number; where masks, slopes or
+// dropout go by batch and head it is all of them.  Neighbours: sdpa.c and sdpa_isa.c (the f32
+// kernels), sdpa_bf16.c, half_ops.h. SPDX-License-Identifier: Apache-2.0
 #include "kern/half_ops.h"
 #include "kern/move.h"
 #include "kern/sdpa_int.h"
@@ -105,7 +105,35 @@ static int64_t work(asp_op op, const asp_kcall *k, int n_threads)
     return u.floats * (int64_t)sizeof(float) + u.row->work(&u.call, n_threads);
 }
 
-void asp_sdpa_half(const asp_kcall *k, asp_worker *w) { run(ASP_OP_sdpa, k, w); }
+// Does sdpa_bf16.c serve?
+static bool stays_half(const asp_kcall *k)
+{
+#if defined(__x86_64__)
+    const asp_sdpa_sizes z = asp_sdpa_sizes_of(k, 3);
+    return asp_isa_has_bf16() && asp_sdpa_bf16_takes(&z);
+#else
+    (void)k;
+    return false;
+#endif
+}
+
+void asp_sdpa_half(const asp_kcall *k, asp_worker *w)
+{
+#if defined(__x86_64__)
+    if (stays_half(k)) {
+        asp_sdpa_bf16(k, w);
+        return;
+    }
+#endif
+    run(ASP_OP_sdpa, k, w);
+}
 void asp_sdpa_grad_half(const asp_kcall *k, asp_worker *w) { run(ASP_OP_sdpa_grad, k, w); }
-int64_t asp_sdpa_half_work(const asp_kcall *k, int n) { return work(ASP_OP_sdpa, k, n); }
+int64_t asp_sdpa_half_work(const asp_kcall *k, int n)
+{
+#if defined(__x86_64__)
+    const asp_sdpa_sizes z = asp_sdpa_sizes_of(k, 3);
+    if (stays_half(k)) return asp_sdpa_bf16_work(&z, n);
+#endif
+    return work(ASP_OP_sdpa, k, n);
+}
 int64_t asp_sdpa_grad_half_work(const asp_kcall *k, int n) { return work(ASP_OP_sdpa_grad, k, n); }

@@ -83,3 +83,8 @@ static inline int64_t asp_sdpa_counters(const asp_sdpa_sizes *z)
     int64_t blocks = asp_sdpa_blocks(z, ASP_SDPA_LEAST_QUERIES);
     return asp_round_up(z->batch * z->heads * blocks, 16);
 }
+
+// sdpa_bf16.c, where asp_isa_has_bf16: what it takes, its scratch bytes, the kernel.
+bool asp_sdpa_bf16_takes(const asp_sdpa_sizes *z);
+int64_t asp_sdpa_bf16_work(const asp_sdpa_sizes *z, int n_threads);
+asp_kernel asp_sdpa_bf16;

@@ -33,43 +33,15 @@ static block block_in(float *scratch, const asp_sdpa_sizes *z)
     return b;
 }
 
-// The maximum of a column of scores; four chains.
-ASP_INLINE asp_vf column_max(const float *s, int64_t n)
-{
-    asp_vf m[4];
-    ASP_UNROLL
-    for (int i = 0; i < 4; i++) m[i] = asp_vf_all(-INFINITY);
-    int64_t j = 0;
-    for (; j + 4 <= n; j += 4) {
-        ASP_UNROLL
-        for (int i = 0; i < 4; i++) m[i] = asp_vf_max(m[i], asp_vf_load(s + (j + i) * QUERIES));
-    }
-    for (; j < n; j++) m[0] = asp_vf_max(m[0], asp_vf_load(s + j * QUERIES));
-    return asp_vf_max(asp_vf_max(m[0], m[1]), asp_vf_max(m[2], m[3]));
-}
-
-// Moves the reference of the VF queries from c on to their new maximum and rescales what they have.
-static void move_reference(const asp_sdpa_sizes *z, block *b, int64_t c, asp_vf max)
-{
-    asp_vf old = asp_vf_load(b->reference + c), now = asp_vf_max(old, max);
-    asp_vf factor = exp2_of(old - now);
-    asp_vf_store(b->reference + c, now);
-    asp_vf_store(b->sum + c, asp_vf_load(b->sum + c) * factor);
-    for (int64_t q = c; q < asp_min(c + ASP_VF, b->n_q); q++)
-        for (int64_t x = 0; x < z->e; x += ASP_VF) {
-            float *out = b->out + q * z->e + x;
-            asp_vf_store(out, asp_vf_load(out) * factor[q - c]);
-        }
-}
-
 // Scores of n keys become p; sums and references follow.
 static ASP_NOINLINE void softmax_block(const asp_sdpa_sizes *z, block *b, int64_t n, int64_t ahead)
 {
+    const running now = {b->n_q, z->e, b->out, b->reference, b->sum};
     for (int64_t c = 0; c < b->n_q; c += ASP_VF) {
         float *s = b->scores + c;
         const int64_t seen = seen_keys(ahead, c, n);
         asp_vf max = column_max(s, seen);
-        if (any_above(max, asp_vf_load(b->reference + c) + 8.0f)) move_reference(z, b, c, max);
+        if (any_above(max, asp_vf_load(b->reference + c) + 8.0f)) move_reference(&now, c, max);
         const asp_vf reference = asp_vf_load(b->reference + c);
         asp_vf sum = asp_vf_load(b->sum + c);
         int64_t j = 0;

@@ -109,6 +109,44 @@ ASP_UNUSED static void mask_block(float *scores, int64_t q0, int64_t k0, int64_t
             scores[j * QUERIES + q] = -__builtin_inff();
 }
 
+// ---- a running softmax -------------------------------------------------------------------------
+
+// What a block of queries has so far.
+typedef struct running {
+    int64_t n_q, e;
+    float *out;             // (QUERIES, E), not yet divided by sum
+    float *reference, *sum; // QUERIES
+} running;
+
+// The maximum of a column of scores; four chains.
+ASP_INLINE asp_vf column_max(const float *s, int64_t n)
+{
+    asp_vf m[4];
+    ASP_UNROLL
+    for (int i = 0; i < 4; i++) m[i] = asp_vf_all(-__builtin_inff());
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        ASP_UNROLL
+        for (int i = 0; i < 4; i++) m[i] = asp_vf_max(m[i], asp_vf_load(s + (j + i) * QUERIES));
+    }
+    for (; j < n; j++) m[0] = asp_vf_max(m[0], asp_vf_load(s + j * QUERIES));
+    return asp_vf_max(asp_vf_max(m[0], m[1]), asp_vf_max(m[2], m[3]));
+}
+
+// Moves the reference of the VF queries from c on to their new maximum and rescales what they have.
+ASP_UNUSED static void move_reference(const running *b, int64_t c, asp_vf max)
+{
+    asp_vf old = asp_vf_load(b->reference + c), now = asp_vf_max(old, max);
+    asp_vf factor = exp2_of(old - now);
+    asp_vf_store(b->reference + c, now);
+    asp_vf_store(b->sum + c, asp_vf_load(b->sum + c) * factor);
+    for (int64_t q = c; q < asp_min(c + ASP_VF, b->n_q); q++)
+        for (int64_t x = 0; x < b->e; x += ASP_VF) {
+            float *out = b->out + q * b->e + x;
+            asp_vf_store(out, asp_vf_load(out) * factor[q - c]);
+        }
+}
+
 // ---- products of blocks ------------------------------------------------------------------------
 //
 // `ahead` is the first key of the block less its first query: key j + ahead is seen from query j
