@@ -29,6 +29,7 @@ typedef struct asp_gemm_plan {
     bool pairs;        // which the processor multiplies pair by pair
     int64_t chunk_m, chunk_n;
     int64_t thread_bytes;          // scratch of one thread, a multiple of 64
+    int64_t library_bytes;         // that the provider takes of its own, for a thread
     int64_t sums_rows, sums_bytes; // of these, in front: rows of a chunk in f32, where C is bf16
 } asp_gemm_plan;
 

@@ -1,5 +1,6 @@
 // Makes a plan and answers questions about it.  Neighbours: run.h (contract), memplan.c, program.c.
 // SPDX-License-Identifier: Apache-2.0
+#include "kern/gemm.h"
 #include "pass/pass.h"
 #include "run/run_int.h"
 
@@ -62,6 +63,13 @@ static int64_t received_bytes(const asp_plan *plan, const asp_step *s, int rank)
     return bytes;
 }
 
+// Of a thread, for products alone.
+static int64_t library_bytes(const asp_step *s)
+{
+    const bool product = s->kind == ASP_STEP_KERNEL && s->cost == ASP_COST_GEMM && s->call->plan;
+    return product ? ((const asp_gemm_plan *)s->call->plan)->library_bytes : 0;
+}
+
 static void fill_report(asp_plan *plan)
 {
     asp_plan_report *r = &plan->report;
@@ -75,10 +83,13 @@ static void fill_report(asp_plan *plan)
         if (exchange_of(s->kind, &op))
             count_exchange(plan, op, purpose_of(s), received_bytes(plan, s, 0));
     }
+    int64_t library = 0;
+    for (uint32_t i = 0; i < plan->steps.n; i++)
+        library = asp_max(library, library_bytes(&plan->steps.at[i]));
     int64_t here = plan->options.backend == ASP_COMM_thread ? asp_plan_world(plan) : 1;
-    r->process_bytes =
-        here * (asp_round_up(r->rank_bytes, 4096) + plan->options.threads * THREAD_BYTES) +
-        PROCESS_BASE_BYTES;
+    r->process_bytes = here * (asp_round_up(r->rank_bytes, 4096) +
+                               plan->options.threads * (THREAD_BYTES + library)) +
+                       PROCESS_BASE_BYTES;
 }
 
 // Gradients stand in their slab.
