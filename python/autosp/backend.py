@@ -83,16 +83,22 @@ def states_bytes(example_inputs):
     return sum(x.numel() * x.element_size() * (3 if x.requires_grad else 1) for x in params)
 
 
+def update_bytes(example_inputs):
+    """All gradients, and what torch.optim.AdamW computes with of the parameter at hand: two tensors as large as it."""
+    trained = [x.numel() * x.element_size() for x in example_inputs if isinstance(x, torch.nn.Parameter) and x.requires_grad]
+    return sum(trained) + 2 * max(trained, default=0)
+
+
 def partitioner_of(settings, gm, example_inputs):
     """Checkpoints in the model ask for that of layers, where nothing else was asked for."""
     if settings.policy is None and graphs.has_checkpoints(gm) and settings.inner != "eager":
         settings = dataclasses.replace(settings, policy="layer")
     if settings.policy is None:
         return None
-    states = states_bytes(example_inputs)
-    if settings.policy == "budget" and settings.memory <= states:
-        raise Error(f"memory={settings.memory} bytes: parameters and AdamW's state alone take {states}")
-    return Partitioner(settings.policy, settings.memory and settings.memory - states, settings.inner == "inductor",
+    states, update = states_bytes(example_inputs), update_bytes(example_inputs)
+    if settings.policy == "budget" and settings.memory < states + update:
+        raise Error(f"memory={settings.memory} bytes: parameters, gradients and AdamW's update alone take {states + update}")
+    return Partitioner(settings.policy, settings.memory and settings.memory - states, update, settings.inner == "inductor",
                        lambda error, what: agree(settings.group, error, what))
 
 

@@ -182,11 +182,11 @@ def _outputs(graph):
 
 
 class Partitioner(CustomPartitionerFn):
-    """policy: of POLICIES; memory: bytes that the peak of what is kept and made may be, for "budget".  `said` is C's account of the last
-    choice, `peak` its peak."""
+    """policy: of POLICIES; memory: bytes that the peak of what is kept and made may be, for "budget"; update: what the optimizer's step takes.
+    `said` is C's account of the last choice, `peak` the larger one of its peak and the optimizer's."""
 
-    def __init__(self, policy, memory, fused, agree):
-        self.policy, self.memory, self.fused, self.agree = policy, memory, fused, agree
+    def __init__(self, policy, memory, update, fused, agree):
+        self.policy, self.memory, self.update, self.fused, self.agree = policy, memory, update, fused, agree
         self.said, self.peak, self.kept_bytes = None, None, None
 
     def uuid(self):
@@ -211,7 +211,7 @@ class Partitioner(CustomPartitionerFn):
             program = describe(graph, info, self.fused, _outputs(graph), forward_outputs)
             with Recompute("joint graph", json.dumps({**program, "rates": rates()}), self.policy, self.memory) as answer:
                 kept, said = answer.kept, str(answer.number("hash"))
-                self.said, self.peak, self.kept_bytes = answer.text, answer.number("peak"), answer.number("kept")
+                self.said, self.peak, self.kept_bytes = answer.text, max(answer.number("peak"), self.update), answer.number("kept")
         except Error as e:
             error = e
         self.agree(error, said)

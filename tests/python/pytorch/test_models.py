@@ -127,6 +127,12 @@ def test_what_is_kept(ranks):
         assert r["budget"]["peak"] <= 1 << 20
 
 
+@pytest.mark.parametrize("p", [1, 2])
+def test_what_an_update_takes(ranks, p):
+    for r in ranks.give("cases", "updates", p, "plain", 16):
+        assert abs(r["peak"] / r["counted"] - 1) <= 0.05, r
+
+
 def test_inductor(ranks):
     for r in ranks.give("cases", "against_eager", 2, "llama", 2, 24, "f32", {"strategy": "ulysses", "backend": "inductor"}):
         assert r["loss"] <= LOSS and r["gradients"] <= GRADIENTS, r
