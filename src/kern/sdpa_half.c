@@ -105,17 +105,14 @@ static int64_t work(asp_op op, const asp_kcall *k, int n_threads)
     return u.floats * (int64_t)sizeof(float) + u.row->work(&u.call, n_threads);
 }
 
-// Does sdpa_bf16.c serve?
+// Does sdpa_bf16.c serve?  Only x86-64 has it.
+#if defined(__x86_64__)
 static bool stays_half(const asp_kcall *k)
 {
-#if defined(__x86_64__)
     const asp_sdpa_sizes z = asp_sdpa_sizes_of(k, 3);
     return asp_isa_has_bf16() && asp_sdpa_bf16_takes(&z);
-#else
-    (void)k;
-    return false;
-#endif
 }
+#endif
 
 void asp_sdpa_half(const asp_kcall *k, asp_worker *w)
 {
