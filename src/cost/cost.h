@@ -53,7 +53,8 @@ typedef struct asp_machine {
 // The table's row for an instruction set.
 asp_machine asp_machine_builtin(asp_isa isa, int cores, int64_t memory_bytes);
 
-// $AUTOSP_MACHINE, else ~/.config/autosp/machine.json; false where neither can be named.
+// $AUTOSP_MACHINE, else ~/.config/autosp/machine.json; false where neither can be named or the
+// variable is empty.
 bool asp_machine_path(char *path, size_t path_bytes);
 
 // A file that is not there is ASP_OK with *out_found false and the table's row for this machine.

@@ -206,7 +206,8 @@ bool asp_machine_path(char *path, size_t path_bytes)
 {
     const char *named = getenv("AUTOSP_MACHINE"), *home = getenv("HOME");
     int n = -1;
-    if (named && named[0])
+    if (named && !named[0]) return false;
+    if (named)
         n = snprintf(path, path_bytes, "%s", named);
     else if (home && home[0])
         n = snprintf(path, path_bytes, "%s/.config/autosp/machine.json", home);

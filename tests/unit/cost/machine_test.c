@@ -137,6 +137,8 @@ static void is_looked_for(void **state)
     setenv("AUTOSP_MACHINE", "/nowhere/machine.json", 1);
     assert_int_equal(asp_machine_find(&cx, &m), ASP_ERR_INPUT);
     assert_non_null(strstr(cx.message, "/nowhere/machine.json"));
+    setenv("AUTOSP_MACHINE", "", 1); // none, whatever HOME has
+    assert_false(asp_machine_path(at, sizeof at));
     unsetenv("AUTOSP_MACHINE");
     unsetenv("HOME");
     assert_false(asp_machine_path(at, sizeof at));
