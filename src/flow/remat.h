@@ -60,8 +60,6 @@ typedef struct asp_remat_op {
     int64_t time_ps;                  // of running it once
     int64_t scratch;                  // bytes that are there only while it runs
     int64_t flops;                    // that PyTorch's counter has a formula for; 0: none
-    const int8_t *over; // by result (there are three): the operand whose place it may take where
-                        // that dies here and is as large, -1: none; NULL: none at all
 } asp_remat_op;
 
 // Values 0 .. n_inputs-1 are inputs; the rest are the ops' results in the order of ops, without

@@ -103,16 +103,6 @@ static void release(const bounder *b, sweep *s, uint32_t i)
     }
 }
 
-// Results that may lie over operands.
-static int64_t over(const asp_remat_program *p, uint32_t i)
-{
-    const asp_remat_op *o = &p->ops[i];
-    int64_t bytes = 0;
-    for (uint32_t r = 0; o->over && r < o->n_results; r++)
-        if (o->over[r] >= 0) bytes += p->values[o->first_result + r].bytes;
-    return bytes;
-}
-
 static void find_floors(bounder *b)
 {
     const asp_remat_program *p = b->g->program;
@@ -122,7 +112,7 @@ static void find_floors(bounder *b)
         if (!p->ops[i].backward) continue;
         int64_t *most = &b->floor[b->seg->window[i]], more = touched(b, &s, i);
         bool in_place = b->fused && p->ops[i].fusible; // its result may lie over an operand
-        if (!in_place) *most = asp_max(*most, s.live + more - over(p, i));
+        if (!in_place) *most = asp_max(*most, s.live + more);
         release(b, &s, i);
     }
 }

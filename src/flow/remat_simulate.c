@@ -5,8 +5,7 @@
 // With ASP_REMAT_FUSED some values stay unwritten: a fusible, not reducing, not kept one whose
 // readers are all fusible or absorb it, and which is made from at most four written values.  Its
 // sources then live to its readers.  And a fusible op may write its result over an operand of the
-// same size that dies there; so may results of other ops over operands they name (over).  An op's
-// scratch counts at its step alone.  With ASP_REMAT_SIDEWAYS
+// same size that dies there.  An op's scratch counts at its step alone.  With ASP_REMAT_SIDEWAYS
 // the steps run in the order of remat_sideways.c, where several can be one loop: their results are
 // there at once, and none lies over an operand that two of them read. Neighbours: remat.h
 // (contract), remat_emit.c (the steps).  SPDX-License-Identifier: Apache-2.0
@@ -220,24 +219,6 @@ static bool writes_in_place(const half *h, uint32_t step, int64_t made, uint32_t
     return false;
 }
 
-// Bytes of results that lie over operands which the op names and which die here.
-static int64_t written_over(const half *h, uint32_t step)
-{
-    const asp_remat_op *o = op_at(h, step);
-    int64_t bytes = 0;
-    for (uint32_t r = 0; o->over && r < o->n_results; r++) {
-        const uint32_t v = o->first_result + r;
-        if (o->over[r] < 0 || !takes_bytes(h, v)) continue;
-        const uint32_t from = root(h, h->p->reads[o->first_read + (uint32_t)o->over[r]]);
-        bool again = false; // two operands in one storage: it has one place
-        for (uint32_t i = 0; i < o->n_reads; i++)
-            again |= i != (uint32_t)o->over[r] && root(h, h->p->reads[o->first_read + i]) == from;
-        if (!again && dies(h, from, step) && h->p->values[from].bytes == h->p->values[v].bytes)
-            bytes += h->p->values[v].bytes;
-    }
-    return bytes;
-}
-
 static uint32_t loop_end(const half *h, uint32_t step)
 {
     uint32_t end = step + 1;
@@ -260,7 +241,6 @@ static int64_t begin_steps(half *h, uint32_t first, uint32_t end, bool fused, in
         int64_t one = made_at_step(h, s);
         made += one;
         *out_grows += fused && writes_in_place(h, s, one, first, end) ? 0 : one;
-        *out_grows -= written_over(h, s);
         scratch = asp_max(scratch, op_at(h, s)->scratch);
     }
     *out_grows += scratch;

@@ -2,7 +2,6 @@
 // layer and the time they take at this S on this machine.  A tile (tile.c) is one op.
 // O(nodes).  Neighbours: remat.h (contract), nodeprice.h (bytes and times), remat_marks.c.
 // SPDX-License-Identifier: Apache-2.0
-#include "kern/kern.h"
 #include "pass/nodeprice.h"
 #include "pass/remat.h"
 #include "pass/remat_int.h"
@@ -158,8 +157,6 @@ static asp_status describe_op(describer *d, asp_node first, asp_node end, asp_va
             if (!head->tile || x->leaves[v.i]) ASP_TRY(describe_value(d, v, 0));
         }
     op.n_results = x->values.n - op.first_result;
-    if (op.n_results <= ASP_KERN_OVERWRITING && !head->tile && !op.fusible)
-        op.over = asp_kern_overwrites(head->op);
     if (head->tile) ASP_TRY(asp_remat_chunk_bytes(&d->chunks, first, end, x->leaves, &op.scratch));
     x->node_of[x->ops.n] = first;
     ASP_PUSH(x->arena, &x->ops, op);

@@ -14,8 +14,7 @@
 
 #define MOST_CHOICES 48u // of a frontier, evenly spread over its peaks
 #define BEYOND 1.25      // of what choices share: what is said to take more is not planned
-#define SMALLEST 2u      // so many of those that are the smallest are kept in mind
-#define SAID_SMALLEST 8u // so many of those that are said to be are planned to find them
+#define SMALLEST 2u      // so many of those that are said to be the smallest are planned
 
 struct asp_smallest {
     asp_arena own, arena; // it lies on the first, the sets on the other
@@ -68,7 +67,7 @@ static uint32_t thin(const asp_remat_frontier *f, const asp_remat_candidate **ou
     int64_t step = (high - low) / MOST_CHOICES, last = high;
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->n; i++) {
-        if (i > 0 && i + SAID_SMALLEST < f->n && last - f->at[i].cost.peak < step) continue;
+        if (i > 0 && i + SMALLEST < f->n && last - f->at[i].cost.peak < step) continue;
         last = f->at[i].cost.peak;
         out[n++] = &f->at[i];
     }
@@ -114,8 +113,7 @@ static asp_status try_all(trial *t, const asp_remat_candidate *const *choices, u
     const int64_t least = asp_max(memory - always, choices[n - 1]->cost.peak);
     for (uint32_t i = 1; i < n; i++) {
         const double said = (double)choices[i]->cost.peak;
-        if (said > BEYOND * (double)least && i + SAID_SMALLEST < n && !t->options->offload)
-            continue;
+        if (said > BEYOND * (double)least && i + SMALLEST < n && !t->options->offload) continue;
         ASP_TRY(try_choice(t, choices[i], &bytes));
         if (bytes <= memory) return ASP_OK;
     }
@@ -152,31 +150,18 @@ uint64_t asp_smallest_hash(const asp_smallest *s)
     return hash;
 }
 
-static void remember(asp_smallest *s, uint32_t at, const asp_remat_candidate *c)
-{
-    s->at[at] = *c;
-    s->at[at].saved = asp_copy_bytes(&s->arena, c->saved, c->n_saved * sizeof *c->saved);
-}
-
-// Plans the last ones of the frontier; the smallest come first.
 static asp_status learn(trial *t, asp_arena *a, asp_smallest *s)
 {
     asp_remat_frontier f;
-    int64_t bytes, of[SMALLEST + 1];
     ASP_TRY(find_frontier(t, a, &f));
     asp_arena_reset(&s->arena);
     s->n = s->best = 0;
     s->n_vals = t->joint->vals.n;
     s->n_nodes = t->joint->nodes.n;
-    for (uint32_t i = f.n < SAID_SMALLEST ? 0 : f.n - SAID_SMALLEST; i < f.n; i++) {
-        ASP_TRY(try_choice(t, &f.at[i], &bytes));
-        uint32_t k = s->n;
-        for (; k > 0 && bytes < of[k - 1]; k--)
-            if (k < SMALLEST) s->at[k] = s->at[k - 1], of[k] = of[k - 1];
-        if (k >= SMALLEST) continue;
-        remember(s, k, &f.at[i]);
-        of[k] = bytes;
-        s->n += s->n < SMALLEST;
+    for (uint32_t i = f.n < SMALLEST ? 0 : f.n - SMALLEST; i < f.n; i++) {
+        s->at[s->n] = f.at[i];
+        s->at[s->n++].saved =
+            asp_copy_bytes(&s->arena, f.at[i].saved, f.at[i].n_saved * sizeof *f.at[i].saved);
     }
     return ASP_OK;
 }
