@@ -74,16 +74,11 @@ const int8_t *asp_kern_overwrites(asp_op op)
         asp_op op;
         int8_t by_result[ASP_KERN_OVERWRITING];
     } table[] = {
-        {ASP_OP_softmax_grad, {1, -1, -1}},
-        {ASP_OP_log_softmax_grad, {1, -1, -1}},
-        {ASP_OP_nll_grad, {0, -1, -1}},
-        {ASP_OP_rotary, {0, -1, -1}},
-        {ASP_OP_all_reduce, {0, -1, -1}},
-        {ASP_OP_merge_attention, {0, -1, -1}},
-        {ASP_OP_softmax, {0, -1, -1}},
-        {ASP_OP_log_softmax, {0, -1, -1}},
-        {ASP_OP_mask_tail, {0, -1, -1}},
-        {ASP_OP_sdpa_grad, {3, 1, 2}}, // dq over out, dk over k, dv over v
+        {ASP_OP_softmax_grad, {1, -1, -1}}, {ASP_OP_log_softmax_grad, {1, -1, -1}},
+        {ASP_OP_nll_grad, {0, -1, -1}},     {ASP_OP_rotary, {0, -1, -1}},
+        {ASP_OP_all_reduce, {0, -1, -1}},   {ASP_OP_merge_attention, {0, -1, -1}},
+        {ASP_OP_softmax, {0, -1, -1}},      {ASP_OP_log_softmax, {0, -1, -1}},
+        {ASP_OP_mask_tail, {0, -1, -1}},    {ASP_OP_sdpa_grad, {3, -1, -1}}, // dq over out
     };
     for (size_t i = 0; i < ASP_COUNT_OF(table); i++)
         if (table[i].op == op) return table[i].by_result;

@@ -210,7 +210,7 @@ int64_t asp_sdpa_grad_f32_work(const asp_kcall *k, int n_threads)
 {
     const asp_sdpa_sizes z = asp_sdpa_sizes_of(k, 6);
     if (odd_width(&z)) return asp_sdpa_grad_ref_work(k, n_threads);
-    return ((asp_sdpa_grad_thread_floats(&z) + asp_sdpa_extra_floats(&z)) * n_threads +
+    return ((asp_sdpa_thread_floats(&z) + asp_sdpa_extra_floats(&z)) * n_threads +
             asp_sdpa_delta_floats(&z) + asp_sdpa_counters(&z) + asp_sdpa_bounds_floats(&z)) *
            (int64_t)sizeof(float);
 }

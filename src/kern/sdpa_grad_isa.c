@@ -3,11 +3,10 @@
 // oracle).  SPDX-License-Identifier: Apache-2.0
 //
 // A chunk is a run of keys of one key head: it makes their dk and dv whole, over the query heads of
-// the group and their blocks of queries in order.  Nobody else reads these keys and values, so dk
-// and dv, which are summed up in scratch, may be written over them.  dq of a block of queries is a
-// sum over the chunks of its head: each adds its part in the order of the chunks, which a counter a
-// block of queries keeps.  Chunks are handed out in that order, so whoever waits waits for a chunk
-// that a thread already works on, and in practice hardly at all: the follower is one block behind.
+// the group and their blocks of queries in order.  dq of a block of queries is a sum over the
+// chunks of its head: each adds its part in the order of the chunks, which a counter a block of
+// queries keeps.  Chunks are handed out in that order, so whoever waits waits for a chunk that a
+// thread already works on, and in practice hardly at all: the follower is one block behind.
 // When causal the order is from the last keys to the first, so chunks start at their own diagonal
 // with little or nothing before them.
 #include "kern/scores.h"
@@ -27,7 +26,6 @@ typedef struct scratch {
     float *queries, *douts;  // (D, QUERIES), (E, QUERIES): transposed; queries times scale log2(e)
     float *scores, *dscores; // (KEYS, QUERIES)
     float *lse, *delta_of;   // QUERIES: lse in log2; delta
-    float *dk, *dv;          // of a chunk
     scores *extra;           // NULL: plain
 } scratch;
 
@@ -37,14 +35,12 @@ static scratch scratch_in(const asp_kcall *k, const asp_sdpa_sizes *z, int threa
     if (z->hides) s.flat = s.delta + asp_sdpa_delta_floats(z) / 2;
     float *next = s.delta + asp_sdpa_delta_floats(z);
     s.counter = (atomic_uint *)(void *)next;
-    s.queries = next + asp_sdpa_counters(z) + thread * asp_sdpa_grad_thread_floats(z);
+    s.queries = next + asp_sdpa_counters(z) + thread * asp_sdpa_thread_floats(z);
     s.douts = s.queries + z->d * QUERIES;
     s.scores = s.douts + z->e * QUERIES;
     s.dscores = s.scores + KEYS * QUERIES;
     s.lse = s.dscores + KEYS * QUERIES;
     s.delta_of = s.lse + QUERIES;
-    s.dk = s.queries + asp_sdpa_thread_floats(z);
-    s.dv = s.dk + ASP_SDPA_KEY_CHUNK * z->d;
     return s;
 }
 
@@ -93,7 +89,7 @@ typedef struct chunk {
     asp_segment keys;        // of it
     int64_t kv_head;         // b * K + key head
     const float *k, *v;      // of the chunk
-    float *dk, *dv;          // the same, in scratch
+    float *dk, *dv;
 } chunk;
 
 static void load_block(const asp_kcall *k, const asp_sdpa_sizes *z, const scratch *s, int64_t row,
@@ -294,11 +290,6 @@ static void chunk_grad(const asp_kcall *k, const asp_sdpa_sizes *z, const scratc
             atomic_store_explicit(counter, before + 1, memory_order_release);
         }
     }
-    const int64_t row = c->kv_head * z->n_k + c->keys.first;
-    memcpy((float *)k->out[DK].data + row * z->d, c->dk,
-           (size_t)(c->keys.n * z->d) * sizeof(float));
-    memcpy((float *)k->out[DV].data + row * z->e, c->dv,
-           (size_t)(c->keys.n * z->e) * sizeof(float));
 }
 
 // What no block and no chunk writes: the tails; dq of queries that see no key; everything when no
@@ -337,7 +328,7 @@ void ASP_ISA_NAME(asp_sdpa_grad_f32)(const asp_kcall *k, asp_worker *w)
     }
     if (!z.plain) {
         float *behind = (float *)k->work + asp_sdpa_delta_floats(&z) + asp_sdpa_counters(&z) +
-                        w->n_threads * asp_sdpa_grad_thread_floats(&z);
+                        w->n_threads * asp_sdpa_thread_floats(&z);
         scores_in(&extra, k, &z, 6, behind, w->thread);
         asp_mask_bounds(&z, &extra.a, KEYS, extra.bounds, w);
         s.extra = &extra;
@@ -345,15 +336,13 @@ void ASP_ISA_NAME(asp_sdpa_grad_f32)(const asp_kcall *k, asp_worker *w)
     prepare(k, &z, &s, w); // the last to read out, whose memory dq may be
     if (rest) clear_rest(k, &z, w);
     for (int64_t i; (i = asp_team_next(w, z.batch * z.kv_heads * n_chunks)) >= 0;) {
-        chunk c = {.order = i % n_chunks,
-                   .n_chunks = n_chunks,
-                   .kv_head = i / n_chunks,
-                   .dk = s.dk,
-                   .dv = s.dv};
+        chunk c = {.order = i % n_chunks, .n_chunks = n_chunks, .kv_head = i / n_chunks};
         c.keys = keys_of(&z, n_chunks, c.order);
         const int64_t row = c.kv_head * z.n_k + c.keys.first;
         c.k = (const float *)k->in[K].data + row * z.d;
         c.v = (const float *)k->in[V].data + row * z.e;
+        c.dk = (float *)k->out[DK].data + row * z.d;
+        c.dv = (float *)k->out[DV].data + row * z.e;
         chunk_grad(k, &z, &s, &c);
     }
 }

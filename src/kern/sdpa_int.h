@@ -58,12 +58,6 @@ static inline int64_t asp_sdpa_thread_floats(const asp_sdpa_sizes *z)
     return ASP_SDPA_QUERIES * (2 * asp_max(z->d, z->e) + 2 * ASP_SDPA_KEYS + 2);
 }
 
-// The same of the derivative: dk and dv of a chunk of keys behind it.
-static inline int64_t asp_sdpa_grad_thread_floats(const asp_sdpa_sizes *z)
-{
-    return asp_sdpa_thread_floats(z) + ASP_SDPA_KEY_CHUNK * (z->d + z->e);
-}
-
 // What masks and the like take (scores.h): ranges of look-ups, then for each thread two blocks of
 // scores and the sides of relations.
 static inline int64_t asp_sdpa_bounds_floats(const asp_sdpa_sizes *z)

@@ -186,9 +186,6 @@ tiny_result tiny_run(const tiny *t, int64_t element, double by)
     tiny_result result = {.count = asp_plan_slab_count(plan), .n_params = asp_plan_n_params(plan)};
     result.gradients = calloc((size_t)result.count, sizeof(double));
     result.report = *asp_plan_get_report(plan);
-    const asp_machine machine = asp_machine_builtin(asp_isa_best(), 2, (int64_t)1 << 34);
-    const asp_device device = asp_device_of_rank(&machine, (int)t->ranks, (int)t->threads);
-    result.seconds = asp_plan_price(plan, &device, &(asp_links){0}).seconds;
     for (int p = 0; p < result.n_params; p++) {
         result.offset[p] = asp_plan_get_param(plan, p)->offset;
         result.length[p] = asp_plan_get_param(plan, p)->count;

@@ -34,7 +34,6 @@ typedef struct tiny_result {
     int64_t count;
     double *gradients; // malloc
     asp_plan_report report;
-    double seconds; // that the plan is said to take, on the table's machine
     asp_comm_counts counted;
     int64_t offloaded; // bytes, written and read
     int n_params;
