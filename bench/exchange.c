@@ -63,7 +63,7 @@ static asp_status measure(const rank *r, const char *name, asp_dtype dtype, bool
                      *to = to_heads ? &by_heads : &by_tokens;
     double rates[MOST_ROUNDS], shares[MOST_ROUNDS];
     for (int i = 0; i < r->b->rounds; i++) {
-        double best[2] = {INFINITY, INFINITY}, seconds;
+        double best[2] = {HUGE_VAL, HUGE_VAL}, seconds;
         for (int turn = 0; turn < 2 * TURNS; turn++) {
             ASP_TRY(time_turn(r, from, turn % 2 ? &a : NULL, to, bytes, &seconds));
             best[turn % 2] = fmin(best[turn % 2], seconds);

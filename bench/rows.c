@@ -175,7 +175,7 @@ static void measure(bench *b, const char *name, job *j, int64_t bytes, int64_t e
 {
     double rates[MOST_ROUNDS], share[MOST_ROUNDS];
     for (int r = 0; r < b->rounds; r++) {
-        double best = INFINITY, triad_best = INFINITY;
+        double best = HUGE_VAL, triad_best = HUGE_VAL;
         for (int turn = 0; turn < TURNS; turn++) {
             triad_best = fmin(triad_best, seconds_of(b, triad_work, b->triad));
             best = fmin(best, seconds_of(b, work, j));

@@ -44,7 +44,7 @@ static inline float load_f16(const unsigned char *p)
 }
 
 // f64 is rounded twice, as it would be on the way over f32.
-static inline uint16_t nearest(double x) { return asp_to_bf16((float)x); }
+#define NEAREST(x) asp_to_bf16((float)(x))
 
 #define CONVERTER(from, to, T, VALUE, bytes)                                      \
     static void from##_to_##to(const unsigned char *p, int64_t n, void *out)      \
@@ -55,7 +55,7 @@ static inline uint16_t nearest(double x) { return asp_to_bf16((float)x); }
 #define CONVERTERS(from, bytes)                   \
     CONVERTER(from, f32, float, (float), bytes)   \
     CONVERTER(from, f64, double, (double), bytes) \
-    CONVERTER(from, bf16, uint16_t, nearest, bytes)
+    CONVERTER(from, bf16, uint16_t, NEAREST, bytes)
 CONVERTERS(f32, 4)
 CONVERTERS(f64, 8)
 CONVERTERS(bf16, 2)
