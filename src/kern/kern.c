@@ -68,23 +68,6 @@ const asp_kern_row *asp_kern_choose(asp_op op, asp_dtype dtype)
     return asp_kern_choose_at(op, dtype, asp_isa_best());
 }
 
-const int8_t *asp_kern_overwrites(asp_op op)
-{
-    static const struct {
-        asp_op op;
-        int8_t by_result[ASP_KERN_OVERWRITING];
-    } table[] = {
-        {ASP_OP_softmax_grad, {1, -1, -1}}, {ASP_OP_log_softmax_grad, {1, -1, -1}},
-        {ASP_OP_nll_grad, {0, -1, -1}},     {ASP_OP_rotary, {0, -1, -1}},
-        {ASP_OP_all_reduce, {0, -1, -1}},   {ASP_OP_merge_attention, {0, -1, -1}},
-        {ASP_OP_softmax, {0, -1, -1}},      {ASP_OP_log_softmax, {0, -1, -1}},
-        {ASP_OP_mask_tail, {0, -1, -1}},    {ASP_OP_sdpa_grad, {3, -1, -1}}, // dq over out
-    };
-    for (size_t i = 0; i < ASP_COUNT_OF(table); i++)
-        if (table[i].op == op) return table[i].by_result;
-    return NULL;
-}
-
 // A halo comes from the rank beside alone: every rank that has a neighbour behind holds it whole.
 static asp_status check_halo(asp_ctx *cx, const asp_kcall *k)
 {

@@ -94,10 +94,6 @@ typedef struct asp_kern_row {
 const asp_kern_row *asp_kern_choose_at(asp_op op, asp_dtype dtype, asp_isa isa);
 const asp_kern_row *asp_kern_choose(asp_op op, asp_dtype dtype); // at asp_isa_best()
 const asp_kern_row *asp_kern_ref(asp_op op);
-// By result, the operand of the same shape over which an op's kernels may write it, -1: none; of an
-// op with up to three results.  NULL: none at all (row programs: asp_rowprog_may_overwrite).
-#define ASP_KERN_OVERWRITING 3
-const int8_t *asp_kern_overwrites(asp_op op);
 // All rows of kern.def, for harnesses.
 const asp_kern_row *asp_kern_rows(int *out_n);
 

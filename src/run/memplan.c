@@ -223,8 +223,7 @@ uint32_t asp_planner_home(const asp_planner *p, uint32_t storage)
 static bool allows(const asp_step *s, int result, int operand)
 {
     if (s->kind == ASP_STEP_ROWS) return asp_rowprog_may_overwrite(s->program, result, operand);
-    const int r = result - (s->call ? s->call->n_in : 0);
-    return s->overwrites && r >= 0 && r < ASP_KERN_OVERWRITING && s->overwrites[r] == operand;
+    return s->overwrites == operand && s->call->n_in == result;
 }
 
 // Is a storage touched by another step of the same loop, before this step or behind it?

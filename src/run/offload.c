@@ -133,7 +133,8 @@ static void add_step(offloader *o, asp_step_kind kind, const char *op, const awa
                         .n_places = 1,
                         .file_at = a->at,
                         .work = ASP_NOWHERE,
-                        .carry = ASP_NOWHERE};
+                        .carry = ASP_NOWHERE,
+                        .overwrites = -1};
     ASP_PUSH(&o->p->scratch, &o->steps, s);
     ASP_PUSH(&o->p->scratch, &o->storages, storage);
     ASP_PUSH(&o->p->scratch, &o->offsets, (asp_offset){0});

@@ -45,7 +45,8 @@ asp_step *asp_planner_add_step(asp_planner *p, asp_step_kind kind, asp_node n, c
                         .trips = 1,
                         .work = ASP_NOWHERE,
                         .carry = ASP_NOWHERE,
-                        .cost = ASP_COST_STREAM});
+                        .cost = ASP_COST_STREAM,
+                        .overwrites = -1});
     ASP_PUSH(&p->scratch, &p->step_work, 0);
     ASP_PUSH(&p->scratch, &p->step_carry, 0);
     ASP_PUSH(&p->scratch, &p->step_tile, p->chunk.tile ? p->tiles.n - 1 : 0);
@@ -108,6 +109,17 @@ void asp_planner_add_work(asp_planner *p, asp_step *s, int64_t bytes)
                            .loc = s->loc,
                            .op = s->op});
     p->step_work.at[step] = p->storages.n - 1;
+}
+
+// Kernels, beside row programs, that may write their result over the operand of the same shape.
+static int overwrites(asp_op op)
+{
+    if (op == ASP_OP_softmax_grad || op == ASP_OP_log_softmax_grad) return 1;
+    if (op == ASP_OP_sdpa_grad) return 3; // dq over out
+    bool first = op == ASP_OP_nll_grad || op == ASP_OP_rotary || op == ASP_OP_all_reduce ||
+                 op == ASP_OP_merge_attention || op == ASP_OP_softmax || op == ASP_OP_log_softmax ||
+                 op == ASP_OP_mask_tail;
+    return first ? 0 : -1;
 }
 
 asp_all_to_all asp_a2a_of(const asp_a2a_attr *a, const asp_tensor *result)
@@ -186,7 +198,7 @@ static asp_status add_exchange(asp_planner *p, asp_node n, asp_kcall *call)
     asp_step *s = asp_planner_add_step(p, all_to_all ? ASP_STEP_ALL_TO_ALL : ASP_STEP_ALL_REDUCE, n,
                                        asp_ops[op].name);
     s->call = call;
-    s->overwrites = asp_kern_overwrites(op);
+    s->overwrites = overwrites(op);
     add_operands(p, s, n);
     asp_planner_add_work(p, s, work);
     return ASP_OK;
@@ -221,7 +233,7 @@ static asp_status add_single(asp_planner *p, asp_node n)
     s->call = call;
     s->flops = asp_flops_call(op, call);
     s->cost = asp_ops[op].cost;
-    s->overwrites = asp_kern_overwrites(op);
+    s->overwrites = overwrites(op);
     add_operands(p, s, n);
     if (asp_rowdesc_wrap(&p->scratch, op, call, &d)) {
         s->kind = ASP_STEP_ROWS;

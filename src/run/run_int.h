@@ -37,8 +37,7 @@ typedef struct asp_step {
     asp_kernel *fn;             // KERNEL
     const asp_kcall *call;      // KERNEL, UPDATE, exchanges: shapes; data is bound when it runs
     const asp_rowprog *program; // ROWS
-    const int8_t *overwrites;   // KERNEL, ALL_REDUCE: by result, the operand whose memory it may
-                                // take, -1: none; NULL: none at all
+    int overwrites; // KERNEL, ALL_REDUCE: operand whose memory the first result may take; -1: none
     int n_places;
     int64_t *places;  // KERNEL: operands, then results; ROWS: by slot; exchanges: operand, result;
                       // UPDATE: parameter, gradient, both states
